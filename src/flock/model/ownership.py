@@ -1,0 +1,77 @@
+"""How a restarted agent knows what is its own: every mark that flock leaves on a node. Pure.
+
+The mark is decided here, before the thing is created (ARCHITECTURE.md, "Marks"). Nothing without a mark is ever changed
+or removed.
+"""
+
+import base64
+import hashlib
+from pathlib import Path
+
+from flock.model.ids import AttachmentKey, parse_container_id, parse_ifname
+
+PROTO_HOME = 70
+"""rtm_protocol of routes that stay on the node."""
+
+PROTO_ANNOUNCED = 71
+"""rtm_protocol of routes that BIRD learns and announces."""
+
+HOST_PREFIX = "flk"
+"""Host ends of pods' veths: this and 11 base32 characters."""
+
+ALIAS_PREFIX = "flock:"
+
+RUN_DIR = Path("/run/flock")
+ALLOCATIONS_DIR = RUN_DIR / "allocations"
+RELEASED_DIR = RUN_DIR / "released"
+DELETES_DIR = RUN_DIR / "deletes"
+DAMAGED_DIR = RUN_DIR / "damaged"
+ALIVE_FILE = RUN_DIR / "alive"
+AGENT_SOCKET = RUN_DIR / "agent.sock"
+LOCK_FILE = RUN_DIR / "agent.lock"
+BIRD_SOCKET = RUN_DIR / "bird.ctl"
+BIRD_CONFIG = Path("/etc/flock/bird/bird.conf")
+CNI_BIN_DIR = Path("/opt/cni/bin")
+CNI_CONF_DIR = Path("/etc/cni/net.d")
+CONFLIST_NAME = "05-flock.conflist"
+SHIM_NAME = "flock"
+
+GATEWAY6 = "fe80::1"
+GATEWAY4 = "169.254.1.1"
+
+
+def host_ifname(key: AttachmentKey) -> str:
+    """The host end's name, 14 bytes: a function of the attachment alone, so DEL needs no state to find it."""
+    digest = hashlib.sha256(f"{key.container_id}/{key.ifname}".encode()).digest()
+    return HOST_PREFIX + base64.b32encode(digest)[:11].decode().lower()
+
+
+def host_ifalias(key: AttachmentKey) -> str:
+    """The alias that names the attachment on its host end: at most 222 of the 255 bytes that the kernel takes."""
+    return f"{ALIAS_PREFIX}{key.container_id}:{key.ifname}"
+
+
+def parse_ifalias(alias: str) -> AttachmentKey | None:
+    """The attachment that an alias names, or None for what isn't flock's."""
+    if not alias.startswith(ALIAS_PREFIX):
+        return None
+    container, _, ifname = alias[len(ALIAS_PREFIX):].partition(":")
+    try:
+        return AttachmentKey(parse_container_id(container), parse_ifname(ifname))
+    except ValueError:
+        return None
+
+
+def pod_mac(key: AttachmentKey) -> bytes:
+    """The pod end's MAC: 6 bytes, locally administered, from the attachment, so that CHECK can recompute it."""
+    return _mac(b"pod", key)
+
+
+def host_mac(key: AttachmentKey) -> bytes:
+    """The host end's MAC: 6 bytes, locally administered, from the attachment."""
+    return _mac(b"host", key)
+
+
+def _mac(side: bytes, key: AttachmentKey) -> bytes:
+    digest = hashlib.sha256(side + b"/" + str(key).encode()).digest()
+    return bytes([(digest[0] & 0xFC) | 0x02]) + digest[1:6]
