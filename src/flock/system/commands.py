@@ -1,0 +1,108 @@
+"""Programs of others, run with a deadline and a bound on what they print.
+
+There is no blocking twin: whoever needs a program is a coroutine. A program that is still running at its deadline, or
+when its caller is cancelled, is killed with its process group and waited for.
+
+If the process dies on any line: a child may live on; every program that flock runs ends by itself and holds no state.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flock.errors import IOFailure
+
+OUTPUT_LIMIT = 1 << 20
+
+
+class ProgramMissing(IOFailure):
+    """The program isn't installed or may not be run."""
+
+
+class ProgramTimeout(IOFailure):
+    """The program didn't end in time and was killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """How a program ended; ``code`` is negative for the signal that ended it."""
+
+    argv: tuple[str, ...]
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    @property
+    def text(self) -> str:
+        """What it said, errors first, as text whatever the bytes are."""
+        return (self.stderr + self.stdout).decode(errors="replace").strip()
+
+    @property
+    def ended(self) -> str:
+        """``exit 1`` or ``SIGSEGV``."""
+        if self.code >= 0:
+            return f"exit {self.code}"
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-self.code).name
+        return f"signal {-self.code}"
+
+
+async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -> Completed:
+    """Run one program to its end. Any exit code is an answer; only a missing program and a late one are errors."""
+    if not argv or any("\0" in word for word in argv):
+        raise ProgramMissing("a program can't be run", "an argument is empty or holds a NUL")
+    loop = asyncio.get_running_loop()
+    try:
+        transport, conversation = await loop.subprocess_exec(
+            lambda: _Conversation(loop.create_future()), *argv,
+            stdin=asyncio.subprocess.PIPE if input is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise ProgramMissing(f"{argv[0]} can't be run", error.strerror or str(error)) from error
+    pid = transport.get_pid()
+    try:
+        _feed(transport, input)
+        async with asyncio.timeout(timeout):
+            await asyncio.shield(conversation.over)
+    except TimeoutError as error:
+        raise ProgramTimeout(f"{argv[0]} didn't end within {timeout:g} s") from error
+    finally:
+        if not conversation.over.done():
+            # Its children too, even where it has ended itself: they hold its pipes.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        transport.close()
+    code = transport.get_returncode()
+    return Completed(argv=tuple(argv), code=-signal.SIGKILL if code is None else code,
+                     stdout=bytes(conversation.output[1]), stderr=bytes(conversation.output[2]))
+
+
+class _Conversation(asyncio.SubprocessProtocol):
+    """Keeps the first ``OUTPUT_LIMIT`` bytes of each pipe; the rest is read and dropped, so that nobody blocks."""
+
+    def __init__(self, over: "asyncio.Future[None]") -> None:
+        self.over = over
+        self.output = {1: bytearray(), 2: bytearray()}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        kept = self.output[fd]
+        kept += data[: OUTPUT_LIMIT - len(kept)]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The program has ended and all its pipes are closed."""
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+def _feed(transport: asyncio.SubprocessTransport, data: bytes | None) -> None:
+    pipe = transport.get_pipe_transport(0)
+    if data is not None and isinstance(pipe, asyncio.WriteTransport):
+        pipe.write(data)
+        pipe.write_eof()
