@@ -1,42 +1,80 @@
-"""Waiting for a thing itself, with a deadline: what tests and the lab use in the place of a sleep.
+"""Waiting for something to become true, with a deadline and words for what never did.
 
-Invariant: a wait ends as soon as the thing is there, and never later than its deadline; the error says what was
-awaited and what was seen last.
+Tests await events; what has no event (the kernel, another process) is asked again after a short pause that grows a
+little. A predicate's last value is returned, so that it can hand out what it found, and its last exception of the
+kinds in ``forgive`` is told when time is over. Tests call these and never sleep by themselves.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-STEP = 0.01
+T = TypeVar("T")
 
-_T = TypeVar("_T")
-
-
-class WaitTimeout(AssertionError):
-    """A thing that was awaited did not come; an AssertionError, since in a test that is what it means."""
+FIRST_PAUSE = 0.001
+LONGEST_PAUSE = 0.05
 
 
-def wait_until(predicate: Callable[[], _T], deadline: float = 5.0, what: str = "the condition") -> _T:
-    """Ask until the answer is true and hand it back; WaitTimeout after ``deadline`` seconds."""
+class NeverHappened(AssertionError):
+    """The deadline passed first."""
+
+
+def wait_until(
+    predicate: Callable[[], T],
+    deadline: float = 5.0,
+    what: str = "",
+    forgive: tuple[type[Exception], ...] = (),
+) -> T:
+    """Ask until the answer is true; blocks the thread, so it is not for code on an event loop."""
+    last: Exception | None = None
+    for pause in _pauses(deadline):
+        try:
+            if answer := predicate():
+                return answer
+            last = None
+        except forgive as error:
+            last = error
+        time.sleep(pause)
+    raise _never(what or _name(predicate), deadline, last)
+
+
+async def await_until(
+    predicate: Callable[[], T | Awaitable[T]],
+    deadline: float = 5.0,
+    what: str = "",
+    forgive: tuple[type[Exception], ...] = (),
+) -> T:
+    """The same for code on an event loop; the predicate may be a coroutine function."""
+    last: Exception | None = None
+    for pause in _pauses(deadline):
+        try:
+            answer = predicate()
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            if answer:
+                return answer
+            last = None
+        except forgive as error:
+            last = error
+        await asyncio.sleep(pause)
+    raise _never(what or _name(predicate), deadline, last)
+
+
+def _pauses(deadline: float) -> Iterator[float]:
+    """Pauses until the deadline; always at least one question, and one right at the end."""
     end = time.monotonic() + deadline
-    while not (value := predicate()):
-        if time.monotonic() >= end:
-            raise _late(what, deadline, value)
-        time.sleep(STEP)
-    return value
+    pause = FIRST_PAUSE
+    while (left := end - time.monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+    yield 0.0
 
 
-async def await_until(predicate: Callable[[], _T], deadline: float = 5.0, what: str = "the condition") -> _T:
-    """The same for coroutines: the loop runs between two looks."""
-    end = time.monotonic() + deadline
-    while not (value := predicate()):
-        if time.monotonic() >= end:
-            raise _late(what, deadline, value)
-        await asyncio.sleep(STEP)
-    return value
+def _name(predicate: object) -> str:
+    return str(getattr(predicate, "__qualname__", predicate))
 
 
-def _late(what: str, deadline: float, value: object) -> WaitTimeout:
-    return WaitTimeout(f"{what}: not within {deadline:g} s (last seen: {str(value)[:200]!r})")
+def _never(what: str, deadline: float, last: Exception | None) -> NeverHappened:
+    because = f" (last error: {last!r})" if last else ""
+    return NeverHappened(f"not within {deadline:g} s: {what}{because}")
