@@ -1,0 +1,1 @@
+"""Numbers, ours beside theirs, in one run on one machine: ``make bench`` and ``make bench ONLY=cni``."""
