@@ -16,8 +16,8 @@ FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05
 
 
-class NeverHappened(AssertionError):
-    """The deadline passed first."""
+class WaitTimeout(AssertionError):
+    """The deadline passed first; an AssertionError, since in a test that is what it means."""
 
 
 def wait_until(
@@ -35,7 +35,7 @@ def wait_until(
             last = None
         except forgive as error:
             last = error
-        time.sleep(pause)
+        time.sleep(pause)  # noqa: TID251 - the one place that may
     raise _never(what or _name(predicate), deadline, last)
 
 
@@ -75,6 +75,6 @@ def _name(predicate: object) -> str:
     return str(getattr(predicate, "__qualname__", predicate))
 
 
-def _never(what: str, deadline: float, last: Exception | None) -> NeverHappened:
+def _never(what: str, deadline: float, last: Exception | None) -> WaitTimeout:
     because = f" (last error: {last!r})" if last else ""
-    return NeverHappened(f"not within {deadline:g} s: {what}{because}")
+    return WaitTimeout(f"not within {deadline:g} s: {what}{because}")

@@ -1,0 +1,69 @@
+# Every target sets up what it needs by itself (scripts/setup): on a fresh Debian 12 or 13, as root, `make demo` is the
+# only command to type. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup venv shim lock lint test test-cluster conformance bench soak demo image cluster clean
+
+BIN := .venv/bin
+PYTEST := $(BIN)/pytest
+ifeq ($(shell id -u),0)
+SETUP := scripts/setup packages venv shim
+else
+SETUP := scripts/setup venv shim
+endif
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+setup:  ## Debian packages, .venv and the shim; every target below calls for what it needs by itself
+	@$(SETUP)
+
+venv:  ## only .venv
+	@scripts/setup venv
+
+shim:  ## build/shim/{x86_64,aarch64}/flock
+	@scripts/setup shim
+	@ls -l build/shim/*/flock
+
+demo:  ## two nodes, a router and three pods on this machine, explained; KEEP=1 lets them stay
+	@$(SETUP)
+	@KEEP=$(KEEP) $(BIN)/python -m flock_lab.demo
+
+lint:  ## ruff, mypy --strict, import rules, licences of what is installed on a node
+	@scripts/setup venv
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/check-licences
+
+test: lint  ## lint, and every test but those of the next three targets
+	@$(SETUP)
+	$(PYTEST) --ignore=tests/cluster $(ARGS)
+
+test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers through flock
+	@scripts/setup packages cluster-packages venv shim
+	$(PYTEST) tests/cluster -m "not soak" $(ARGS)
+
+conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
+	@$(SETUP)
+	$(PYTEST) -m versions --ignore=tests/cluster $(ARGS)
+
+bench:  ## flock and the reference plugins side by side; ONLY=cni for one group
+	@scripts/setup packages cluster-packages venv shim
+	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+soak:  ## 10,000 kills of the agent, and the fuzzers for hours; FLOCK_KILLS and FLOCK_FUZZ_SECONDS say how long
+	@scripts/setup packages venv soak shim
+	FLOCK_KILLS=$${FLOCK_KILLS:-10000} FLOCK_FUZZ_SECONDS=$${FLOCK_FUZZ_SECONDS:-3600} \
+	  .venv-soak/bin/pytest -m "crash or soak" -o timeout=0 --ignore=tests/cluster $(ARGS)
+
+image cluster:
+	@echo "make $@ comes with the Kubernetes part of flock; this version runs from a manifests folder." >&2; exit 2
+
+lock:  ## make the lock files anew (needs uv)
+	@scripts/lock
+
+clean:  ## what was built here; the cache outside the tree stays
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
