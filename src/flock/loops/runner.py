@@ -8,6 +8,7 @@ If the process dies on any line: nothing is kept here; the first run after a sta
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -49,6 +50,7 @@ class Runner:
         self._poked = asyncio.Event()
         self._reasons: dict[str, None] = {"start": None}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._state = RunnerState(name=name)
 
     @property
@@ -59,14 +61,14 @@ class Runner:
         """Ask for a run. Callable from any thread; cheap, and the same reason twice is one."""
         self._reasons[reason] = None
         loop = self._loop
-        if loop is None or loop is asyncio._get_running_loop():
+        if loop is None or threading.get_ident() == self._thread:
             self._poked.set()
         elif not loop.is_closed():
             loop.call_soon_threadsafe(self._poked.set)
 
     async def run(self) -> NoReturn:
         """Run until cancelled."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         while True:
             started = self._clock.monotonic()
             await self._run_once(started)

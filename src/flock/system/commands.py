@@ -54,7 +54,7 @@ class Completed:
         return f"signal {-self.code}"
 
 
-async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -> Completed:
+async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -> Completed:  # noqa: ASYNC109 - the kill
     """Run one program to its end. Any exit code is an answer; only a missing program and a late one are errors."""
     if not argv or any("\0" in word for word in argv):
         raise ProgramMissing("a program can't be run", "an argument is empty or holds a NUL")
@@ -95,7 +95,7 @@ class _Conversation(asyncio.SubprocessProtocol):
         kept = self.output[fd]
         kept += data[: OUTPUT_LIMIT - len(kept)]
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The program has ended and all its pipes are closed."""
         if not self.over.done():
             self.over.set_result(None)

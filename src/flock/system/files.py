@@ -15,8 +15,9 @@ from flock.errors import IOFailure
 _LEFTOVER = ".tmp"
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o600, group: str | None = None, sync: bool = False) -> None:
-    """Replace ``path`` by ``data``, with exactly ``mode``, owned by ``group`` where one is named.
+def write_atomic(path: Path, data: bytes, mode: int = 0o600, group: str | int | None = None,
+                 sync: bool = False) -> None:
+    """Replace ``path`` by ``data``, with exactly ``mode``, owned by ``group`` (name or number) where one is given.
 
     ``sync`` flushes file and folder: for what must outlive a power cut. Without it the order of rename and data still
     holds for a process that dies, which is all that a tmpfs can promise. IOFailure names the path and the reason.
@@ -91,13 +92,13 @@ def remove_leftovers(folder: Path) -> int:
     return count
 
 
-def _write_whole(path: Path, data: bytes, mode: int, group: str | None, sync: bool) -> None:
+def _write_whole(path: Path, data: bytes, mode: int, group: str | int | None, sync: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
         # Owner before mode: a secret is never readable by the group that the folder hands down.
         if group is not None:
-            os.fchown(descriptor, -1, grp.getgrnam(group).gr_gid)
+            os.fchown(descriptor, -1, group if isinstance(group, int) else grp.getgrnam(group).gr_gid)
         os.fchmod(descriptor, mode)
         view = memoryview(data)
         while view:
