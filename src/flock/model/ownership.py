@@ -21,6 +21,10 @@ HOST_PREFIX = "flk"
 
 ALIAS_PREFIX = "flock:"
 
+MAC_PREFIX = b"fl"
+"""The first two bytes of every MAC that flock gives (66:6c, locally administered): a socket filter in the kernel tells
+by them that somebody changed one."""
+
 RUN_DIR = Path("/run/flock")
 ALLOCATIONS_DIR = RUN_DIR / "allocations"
 RELEASED_DIR = RUN_DIR / "released"
@@ -63,15 +67,14 @@ def parse_ifalias(alias: str) -> AttachmentKey | None:
 
 
 def pod_mac(key: AttachmentKey) -> bytes:
-    """The pod end's MAC: 6 bytes, locally administered, from the attachment, so that CHECK can recompute it."""
+    """The pod end's MAC: 6 bytes, a function of the attachment, so that CHECK can recompute it."""
     return _mac(b"pod", key)
 
 
 def host_mac(key: AttachmentKey) -> bytes:
-    """The host end's MAC: 6 bytes, locally administered, from the attachment."""
+    """The host end's MAC: 6 bytes, a function of the attachment."""
     return _mac(b"host", key)
 
 
 def _mac(side: bytes, key: AttachmentKey) -> bytes:
-    digest = hashlib.sha256(side + b"/" + str(key).encode()).digest()
-    return bytes([(digest[0] & 0xFC) | 0x02]) + digest[1:6]
+    return MAC_PREFIX + hashlib.sha256(side + b"/" + str(key).encode()).digest()[:4]
