@@ -16,7 +16,7 @@ from types import FrameType
 
 from flock.errors import FlockError
 from flock.model.family import FAMILIES, Address, Family
-from flock.testing.wait import NeverHappened
+from flock.testing.wait import WaitTimeout
 from flock_lab.cni import Pod
 from flock_lab.lab import Lab
 from flock_lab.node import Node
@@ -52,7 +52,7 @@ def main() -> int:
     keep = os.environ.get("KEEP", "") not in ("", "0")
     try:
         return _run(keep)
-    except (DemoFailed, FlockError, NeverHappened) as error:
+    except (DemoFailed, FlockError, WaitTimeout) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -83,7 +83,7 @@ def _run(keep: bool) -> int:
             lab.leave()
         else:
             lab.close()
-    _say_how_to_look(lab, keep)
+    _say_how_to_look(keep)
     return 0
 
 
@@ -161,7 +161,7 @@ def _names(lab: Lab, pods: list[tuple[Node, Pod]]) -> dict[Address, str]:
     return names
 
 
-def _say_how_to_look(lab: Lab, keep: bool) -> None:
+def _say_how_to_look(keep: bool) -> None:
     flockctl = Path(sys.executable).with_name("flockctl")
     if flockctl.is_relative_to(Path.cwd()):
         flockctl = flockctl.relative_to(Path.cwd())

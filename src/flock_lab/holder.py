@@ -12,13 +12,14 @@ import select
 import subprocess
 from pathlib import Path
 
-from flock_lab.state import LabError, LabRecord, ProcessMark
+from flock_lab.state import PERMIT, LabError, LabRecord, ProcessMark
 
 # The outer PID is read before /proc is the namespace's own. In a chroot `/` is no mount point and can't be made
 # private; the mounts below are looked at instead, since a shared one would be seen outside.
 # PID 1 ignores SIGCHLD, also through exec, so orphans leave no zombies.
 _SETUP = r"""
 set -eu
+test -e "$2"
 read -r outer rest </proc/self/stat
 mount --make-rprivate / 2>/dev/null || :
 mount -t proc proc /proc
@@ -58,7 +59,7 @@ def start(record: LabRecord, host: str) -> Popen:
     """Start a holder without waiting for it; its log says why one failed."""
     with log_path(record, host).open("ab") as log:
         return subprocess.Popen(
-            [*_UNSHARE, "--", "sh", "-c", _SETUP, "flock-lab", host],
+            [*_UNSHARE, "--", "sh", "-c", _SETUP, "flock-lab", host, str(record.folder / PERMIT)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
             env={**os.environ, **record.environment()},
         )

@@ -50,7 +50,7 @@ class Lab:
             for host in (ROUTER, *(plan.name for plan in plans)):
                 holders[host] = holder.start(record, host)
             marks = {host: holder.await_ready(record, host, process) for host, process in holders.items()}
-            _lay_cables(marks, plans)
+            _lay_cables(record, marks, plans)
             router = Router(record, marks[ROUTER], plans, extra)
             undo.callback(router.leave)
             router.set_up()
@@ -112,11 +112,12 @@ def _collect(holders: Iterable[holder.Popen]) -> None:
         process.wait(10.0)
 
 
-def _lay_cables(marks: dict[str, ProcessMark], plans: Sequence[NodePlan]) -> None:
+def _lay_cables(record: LabRecord, marks: dict[str, ProcessMark], plans: Sequence[NodePlan]) -> None:
     """From outside, where both ends' namespaces have a path."""
     lines = [line for plan in plans for line in link_commands(plan, f"/proc/{marks[plan.name].pid}/ns/net")]
     argv = ["nsenter", f"--net=/proc/{marks[ROUTER].pid}/ns/net", "--", "ip", "-batch", "-"]
-    done = subprocess.run(argv, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(argv, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=30, check=False,
+                          env={**os.environ, **record.environment()})
     if done.returncode:
         raise LabError("the nodes can't be cabled", done.stderr.strip())
 

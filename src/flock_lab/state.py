@@ -25,6 +25,9 @@ from flock.system.files import write_atomic
 
 LABS_DIR = Path("/run/flock-lab")
 TOKEN_VARIABLE = "FLOCK_LAB"
+PERMIT = "alive"
+"""A file in a lab's folder, without which no holder goes on: ``take_down`` removes it first and looks for holders
+after, so one that was forked before and shows itself later ends by itself."""
 _STEP = 0.05
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 
@@ -136,6 +139,7 @@ def create(name: str, nodes: int, owner: ProcessMark | None) -> LabRecord:
         record.folder.mkdir(mode=0o700)
     except FileExistsError as error:
         raise LabError(f"there is a lab {name} already", f"flockctl lab down {name}") from error
+    (record.folder / PERMIT).touch()
     record.save()
     return record
 
@@ -177,6 +181,7 @@ def take_down(name: str, seconds: float = 20.0) -> bool:
     record = load(name)
     end = time.monotonic() + seconds
     seen: set[ProcessMark] = set()
+    (folder / PERMIT).unlink(missing_ok=True)
     while record is not None:
         seen.update(marked(record.token))
         # One that is ending shows no environment any more: it is waited for by its mark.
