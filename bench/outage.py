@@ -47,9 +47,8 @@ def outage_figure(ours: Flock, slot: Slot) -> Figure:
 
 
 def _kill_often(ours: Flock, slot: Slot) -> None:
-    pause = PACKETS / 1000 / (KILLS + 1)
     for _ in range(KILLS):
-        pause(pause / 2)
+        pause(PACKETS / 2000 / (KILLS + 1))
         ours.kill()
         ours.start()
         ours.await_serving(slot)
