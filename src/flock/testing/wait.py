@@ -40,7 +40,7 @@ def wait_until(
 
 
 async def await_until(
-    predicate: Callable[[], T | Awaitable[T]],
+    predicate: Callable[[], Awaitable[T]] | Callable[[], T],
     deadline: float = 5.0,
     what: str = "",
     forgive: tuple[type[Exception], ...] = (),
