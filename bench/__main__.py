@@ -46,7 +46,7 @@ def _level(ours: Flock, theirs: Reference, slots: list[Slot], pods: int) -> tupl
 
 
 def _store() -> list[Figure]:
-    figures = [allocation.allocation_figure()]
+    figures = allocation.allocation_figures()
     with ExitStack() as stack:
         ours = stack.enter_context(flock_side())
         slots = _slots(stack, PODS + 1)
