@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from flock.errors import IOFailure
 
 OUTPUT_LIMIT = 1 << 20
+_KILL_DEADLINE = 2.0
 
 
 class ProgramMissing(IOFailure):
@@ -61,7 +62,7 @@ async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -
     loop = asyncio.get_running_loop()
     try:
         transport, conversation = await loop.subprocess_exec(
-            lambda: _Conversation(loop.create_future()), *argv,
+            lambda: _Conversation(loop.create_future(), loop.create_future()), *argv,
             stdin=asyncio.subprocess.PIPE if input is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)
     except OSError as error:
@@ -75,9 +76,7 @@ async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -
         raise ProgramTimeout(f"{argv[0]} didn't end within {timeout:g} s") from error
     finally:
         if not conversation.over.done():
-            # Its children too, even where it has ended itself: they hold its pipes.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+            await _end(pid, conversation)
         transport.close()
     code = transport.get_returncode()
     return Completed(argv=tuple(argv), code=-signal.SIGKILL if code is None else code,
@@ -87,13 +86,18 @@ async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -
 class _Conversation(asyncio.SubprocessProtocol):
     """Keeps the first ``OUTPUT_LIMIT`` bytes of each pipe; the rest is read and dropped, so that nobody blocks."""
 
-    def __init__(self, over: "asyncio.Future[None]") -> None:
+    def __init__(self, ended: "asyncio.Future[None]", over: "asyncio.Future[None]") -> None:
+        self.ended = ended
         self.over = over
         self.output = {1: bytearray(), 2: bytearray()}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         kept = self.output[fd]
         kept += data[: OUTPUT_LIMIT - len(kept)]
+
+    def process_exited(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The program has ended and all its pipes are closed."""
@@ -106,3 +110,15 @@ def _feed(transport: asyncio.SubprocessTransport, data: bytes | None) -> None:
     if data is not None and isinstance(pipe, asyncio.WriteTransport):
         pipe.write(data)
         pipe.write_eof()
+
+
+async def _end(pid: int, conversation: _Conversation) -> None:
+    """Kill the program and its children (they hold its pipes even where it has ended itself), and wait for it.
+
+    The transport may only be closed after that: it would reap the child under asyncio's own watcher.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):  # a process that the kernel itself holds can't be waited for
+        async with asyncio.timeout(_KILL_DEADLINE):
+            await asyncio.shield(conversation.ended)
