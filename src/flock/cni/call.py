@@ -51,6 +51,7 @@ class Call:
         "_through",
         "answered",
         "cancelled",
+        "code",
         "deadline",
         "key",
         "netns_fd",
@@ -73,6 +74,7 @@ class Call:
         self.netns_fd = netns_fd
         self.answered = False
         self.cancelled = False
+        self.code = 0
         self._channel = channel
         self._through = through
         self._stdin = stdin
@@ -128,6 +130,10 @@ class Call:
             self._held = True
             return not self._finished
 
+    def soon(self, action: Callable[[], None]) -> None:
+        """Run ``action`` in the loop's thread. From any thread."""
+        self._channel.soon(action)
+
     def on_done(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` in the loop's thread, some time after the call is through. Only from the loop's thread."""
         self._on_done.append(callback)
@@ -147,6 +153,7 @@ class Call:
             if self.answered or self.cancelled:
                 return False
             self.answered = True
+            self.code = code
             return self._channel.send(encode_reply(code, body))
 
     def _rendered(self, error: FlockError) -> bytes:

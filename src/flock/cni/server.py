@@ -169,9 +169,7 @@ class CniServer:
         """A connection's request is whole."""
         verb = "" if "FLOCK_QUERY" in raw.env else raw.env.get("CNI_COMMAND", "")
         deadline = self._loop.time() + self._deadlines.get(verb, QUERY_DEADLINE)
-        call = Call(
-            connection, verb=verb, deadline=deadline, through=self._through, stdin=raw.stdin, netns_fd=netns_fd
-        )
+        call = Call(connection, verb=verb, deadline=deadline, through=self._through, stdin=raw.stdin, netns_fd=netns_fd)
         connection.watch(call)
         try:
             request = parse_request(raw)

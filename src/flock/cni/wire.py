@@ -98,9 +98,9 @@ def parse_del_frame(raw: RawRequest) -> DelRequest:
     if env.get("CNI_COMMAND") != "DEL":
         raise InvalidEnvironment(f"CNI_COMMAND: {shown(env.get('CNI_COMMAND', ''))} is not DEL")
     _check_env("DEL", env)
-    inode = env.get("FLOCK_NETNS_NUMBER", "0")
+    inode = env.get("FLOCK_NETNS_INODE", "0")
     if not _NUMBER.match(inode):
-        raise InvalidEnvironment(f"FLOCK_NETNS_NUMBER: {shown(inode)} is not a number")
+        raise InvalidEnvironment(f"FLOCK_NETNS_INODE: {shown(inode)} is not a number")
     return DelRequest(
         key=_key(env), netns=env.get("CNI_NETNS", ""), version=version_of(raw.stdin), netns_inode=int(inode)
     )
