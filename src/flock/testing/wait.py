@@ -8,7 +8,7 @@ kinds in ``forgive`` is told when time is over. Tests call these and never sleep
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -39,12 +39,30 @@ def wait_until(
     raise _never(what or _name(predicate), deadline, last)
 
 
+@overload
 async def await_until(
-    predicate: Callable[[], Awaitable[T]] | Callable[[], T],
+    predicate: Callable[[], Awaitable[T]],
     deadline: float = 5.0,
     what: str = "",
     forgive: tuple[type[Exception], ...] = (),
-) -> T:
+) -> T: ...
+
+
+@overload
+async def await_until(
+    predicate: Callable[[], T],
+    deadline: float = 5.0,
+    what: str = "",
+    forgive: tuple[type[Exception], ...] = (),
+) -> T: ...
+
+
+async def await_until(
+    predicate: Callable[[], object],
+    deadline: float = 5.0,
+    what: str = "",
+    forgive: tuple[type[Exception], ...] = (),
+) -> object:
     """The same for code on an event loop; the predicate may be a coroutine function."""
     last: Exception | None = None
     for pause in _pauses(deadline):
