@@ -1,0 +1,91 @@
+"""What flockctl asks the agent over its socket: JSON answers, read-only.
+
+If the process dies on any line: a question stays unanswered.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from flock import __version__
+from flock.agent.bird_loop import BirdLoop
+from flock.agent.readiness import Readiness
+from flock.agent.state import NodeState
+from flock.errors import FlockError, InvalidEnvironment
+from flock.loops.runner import Runner
+from flock.model.attachment import Attachment
+from flock.model.text import shown
+from flock.routing.summary import plan_summary
+
+_ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Admin:
+    """Answers queries; ``answer`` is the CNI server's ``query``."""
+
+    def __init__(
+        self, state: NodeState, bird: BirdLoop, readiness: Readiness, runners: Mapping[str, Runner]
+    ) -> None:
+        self._state = state
+        self._bird = bird
+        self._readiness = readiness
+        self._runners = runners
+        self._queries: dict[str, Callable[[], Awaitable[object]]] = {
+            "status": self._status, "pods": self._pods, "check": self._check, "render": self._render,
+        }
+
+    async def answer(self, name: str, _body: bytes) -> bytes:
+        """One query's answer as JSON; InvalidEnvironment for an unknown name."""
+        query = self._queries.get(name)
+        if query is None:
+            raise InvalidEnvironment(f"FLOCK_QUERY {shown(name)} is not one of {', '.join(self._queries)}")
+        return _ENCODE(await query())
+
+    async def _status(self) -> object:
+        state = self._state
+        serving, _ = self._readiness.ready()
+        healthy, health = self._readiness.health()
+        spec = state.spec()
+        return {
+            "node": state.node,
+            "version": __version__,
+            "serving": serving,
+            "healthy": healthy,
+            "loops": health["loops"],
+            "attachments": len(state.store),
+            "cidr6": [str(cidr) for cidr in spec.cidr6] if spec else [],
+            "cidr4": [str(cidr) for cidr in spec.cidr4] if spec else [],
+            "mtu": state.facts.mtu,
+            "source": {family.label: address for family, address in state.facts.source.items()},
+            "router_id": self._bird.router_id(),
+            "sessions": [msgspec.to_builtins(session, enc_hook=str) for session in self._bird.sessions],
+            "peers_refused": self._bird.refused,
+            "problems": [str(problem) for problem in state.view.problems],
+        }
+
+    async def _pods(self) -> object:
+        return [msgspec.to_builtins(entry) for entry in self._state.store.committed()]
+
+    async def _check(self) -> object:
+        """Every attachment's differences of the host's side; empty lists where all is well."""
+        def look() -> dict[str, list[str]]:
+            return {str(entry.key): self._differences(entry) for entry in self._state.store.committed()}
+
+        return await asyncio.to_thread(look)
+
+    def _differences(self, entry: Attachment) -> list[str]:
+        try:
+            return [str(one) for one in self._state.wiring.check(self._state.plan(entry), None)]
+        except FlockError as error:
+            return [str(error)]
+
+    async def _render(self) -> object:
+        """What would be written: BIRD's configuration and the summary routes; nothing is done."""
+        spec = self._state.spec()
+        config = self._bird.render()
+        return {
+            "bird.conf": config.text if config is not None else "",
+            "summaries": [f"blackhole {route.dst} proto {route.proto} metric {route.metric}"
+                          for route in (plan_summary(spec) if spec is not None else ())],
+        }

@@ -1,0 +1,247 @@
+"""The one composition root: builds every part of the agent, starts them in order, and ends them in order.
+
+Start: lock, kernel settings, the source, NodeConfig (R2), store and kernel joined (R3), loops, the queue of DELs, and
+only then the socket, the conflist and ``runtime ready`` (R13). Stop: no new connections, the calls under way finish,
+nothing of the pods is touched.
+
+If the process dies on any line: the lock goes with it; the rest is said where each step is.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+
+from flock.agent.admin import Admin
+from flock.agent.attachments import Attachments
+from flock.agent.bird_loop import BirdLoop
+from flock.agent.config import AgentConfig
+from flock.agent.deleting import Deleting
+from flock.agent.drain import Drain
+from flock.agent.facts import NodeNetwork, read_node_network
+from flock.agent.health import HealthServer
+from flock.agent.logs import ctx
+from flock.agent.metrics import Metrics
+from flock.agent.node_loop import NodeLoop, make_allocator
+from flock.agent.readiness import Readiness
+from flock.agent.start import await_node_config, recover
+from flock.agent.state import NodeState
+from flock.agent.summaries import Summaries
+from flock.agent.sweep import Sweep
+from flock.agent.sysctls import apply_sysctls
+from flock.agent.worker import Worker
+from flock.cluster.manifests import ManifestsFolder
+from flock.cni.install import install_shim, write_conflist
+from flock.cni.queue import DeleteQueue
+from flock.cni.server import CniServer
+from flock.errors import FlockError
+from flock.ipam.store import Store
+from flock.loops.backoff import Backoff
+from flock.loops.runner import Runner, RunnerState
+from flock.model import ownership as own
+from flock.netlink.monitor import Monitor
+from flock.pods.wiring import PodWiring
+from flock.routing.bird import Bird
+from flock.system.clock import Clock, SystemClock
+
+ALIVE_GAP = 10.0
+SAFETY_TICK = 2.0
+BIRD_GAP = 10.0
+SWEEP_GAP = 30.0
+FIRST_RUN_PATIENCE = 2.0
+
+log = logging.getLogger("flock.agent")
+
+
+class Agent:
+    """One node's agent. ``run`` serves until SIGTERM or SIGINT."""
+
+    def __init__(self, config: AgentConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._metrics = Metrics()
+        self._readiness = Readiness(self._metrics, self._clock)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Start, serve, stop. FlockError: the start failed, with the reason."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        async with contextlib.AsyncExitStack() as stack:
+            self._serve_health()
+            await self._lock(stack)
+            await asyncio.to_thread(apply_sysctls)
+            folder = ManifestsFolder(self._config.manifests, self._config.node, loop)
+            stack.callback(folder.close)
+            await folder.start()
+            await self._unless_stopped(await_node_config(folder.view, self._config.node))
+            if not self._stop.is_set():
+                await self._serve(stack, folder)
+
+    async def _serve(self, stack: contextlib.AsyncExitStack, folder: ManifestsFolder) -> None:
+        network = await asyncio.to_thread(read_node_network)
+        state = self._build_state(folder, network)
+        state.worker.start()
+        stack.callback(state.worker.stop)
+        state.wiring.start()
+        stack.callback(state.wiring.close)
+        await asyncio.to_thread(recover, state, state.store.load())
+        sweep = Sweep(state)
+        stack.enter_context(self._listening(sweep))
+        deleting = Deleting(state)
+        queue = DeleteQueue(own.DELETES_DIR, own.DAMAGED_DIR)
+        drain = Drain(queue, state.store, deleting)
+        bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network)
+        runners = self._build_runners(state, sweep, bird, network)
+        state.on_change = runners["summaries"].poke
+
+        def poke_all() -> None:
+            for runner in runners.values():
+                runner.poke("manifests")
+
+        folder.view.subscribe(poke_all)
+        async with asyncio.TaskGroup() as tasks:
+            jobs: list[asyncio.Task[None]] = [
+                tasks.create_task(runner.run(), name=name) for name, runner in runners.items()
+            ]
+            await self._first_runs(runners)
+            await drain.run()
+            server = CniServer(own.AGENT_SOCKET, Attachments(state, deleting, queue), asyncio.get_running_loop(),
+                               query=Admin(state, bird, self._readiness, runners).answer)
+            server.start()
+            jobs.append(tasks.create_task(self._alive(drain), name="alive"))
+            await self._announce_ready(state)
+            await self._stop.wait()
+            log.info("stopping", extra=ctx(connections=server.busy))
+            self._readiness.stopped()
+            await server.close()
+            for job in jobs:
+                job.cancel()
+
+    def _build_state(self, folder: ManifestsFolder, network: NodeNetwork) -> NodeState:
+        spec = folder.view.node_config(self._config.node)
+        assert spec is not None  # awaited by the caller
+        return NodeState(
+            node=self._config.node,
+            view=folder.view,
+            store=Store(own.ALLOCATIONS_DIR, own.RELEASED_DIR, own.DAMAGED_DIR),
+            allocator=make_allocator(spec.spec, network),
+            wiring=PodWiring(),
+            worker=Worker("cni"),
+            clock=self._clock,
+            metrics=self._metrics,
+            facts=network.facts(spec.spec.mtu),
+        )
+
+    def _build_runners(
+        self, state: NodeState, sweep: Sweep, bird: BirdLoop, network: NodeNetwork
+    ) -> dict[str, Runner]:
+        config = state.config()
+
+        def runner(name: str, action: Callable[[], Awaitable[None]], gap: float, longest: float) -> Runner:
+            return Runner(name, action, self._clock, shortest_gap=gap, longest_gap=longest,
+                          retry=Backoff(), on_failure=self._failed)
+
+        runners = {
+            "node": runner("node", NodeLoop(state, config.spec, network).run, 0.2, SWEEP_GAP),
+            "summaries": runner("summaries", Summaries(state).run, 1.0, SAFETY_TICK),
+            "bird": runner("bird", bird.run, 0.2, BIRD_GAP),
+            "sweep": runner("sweep", sweep.run, 1.0, SWEEP_GAP),
+        }
+        self._readiness.watch(runners)
+        return runners
+
+    def _failed(self, state: RunnerState, error: Exception) -> None:
+        self._metrics.loop_failures.labels(state.name).inc()
+        unexpected = not isinstance(error, FlockError)
+        if state.failures == 1 or unexpected:
+            log.warning("a loop failed, it goes on", extra=ctx(loop=state.name, error=state.error),
+                        exc_info=error if unexpected else None)
+
+    async def _first_runs(self, runners: dict[str, Runner]) -> None:
+        """Summaries and BIRD's first configuration before serving; a failure or a slow BIRD only waits so long (R7)."""
+        deadline = self._clock.monotonic() + FIRST_RUN_PATIENCE
+        while self._clock.monotonic() < deadline:
+            if all(runners[name].state.runs and runners[name].state.running_since is None
+                   for name in ("summaries", "bird")):
+                return
+            await self._clock.sleep(0.005)
+
+    async def _announce_ready(self, state: NodeState) -> None:
+        if self._config.shim is not None:
+            install_shim(self._config.shim, own.CNI_BIN_DIR)
+        await write_conflist(own.CNI_CONF_DIR, own.CNI_BIN_DIR)
+        self._readiness.serving()
+        spec = state.config().spec
+        log.info("runtime ready", extra=ctx(
+            asn=spec.bgp.asn if spec.bgp is not None else 0,
+            cidr6=", ".join(map(str, spec.cidr6)),
+            cidr4=", ".join(map(str, spec.cidr4)),
+            committed=len(state.store),
+        ))
+
+    async def _alive(self, drain: Drain) -> None:
+        """Touch the file by which the shim answers STATUS while the agent restarts; drain what came in meanwhile."""
+        while True:
+            try:
+                own.ALIVE_FILE.touch(mode=0o600)
+                os.utime(own.ALIVE_FILE)
+                await drain.run()
+            except (OSError, FlockError) as error:
+                log.warning("the agent's own files can't be kept", extra=ctx(error=error))
+            await self._clock.sleep(ALIVE_GAP)
+
+    @contextlib.contextmanager
+    def _listening(self, sweep: Sweep) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        monitors = (Monitor.of_gone_links(), Monitor.of_losses())
+
+        def read(monitor: Monitor) -> None:
+            for event in monitor.read():
+                sweep.notice(event)
+
+        for monitor in monitors:
+            loop.add_reader(monitor.fileno(), read, monitor)
+        try:
+            yield
+        finally:
+            for monitor in monitors:
+                loop.remove_reader(monitor.fileno())
+                monitor.close()
+
+    def _serve_health(self) -> None:
+        if self._config.health is not None:
+            HealthServer(self._config.health, self._readiness, self._metrics.registry).start()
+
+    async def _lock(self, stack: contextlib.AsyncExitStack) -> None:
+        """One agent a node: wait for the former one to be through."""
+        own.RUN_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
+        lock = os.open(own.LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, lock)
+        said = False
+        while not self._stop.is_set():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not said:
+                    log.info("waiting for the former agent to end", extra=ctx(lock=own.LOCK_FILE))
+                said = True
+                await self._clock.sleep(0.05)
+            else:
+                return
+
+    async def _unless_stopped(self, work: Awaitable[None]) -> None:
+        """Wait for ``work``, or for the signal to stop."""
+        job = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((job, stop), return_when=asyncio.FIRST_COMPLETED)
+            if job.done():
+                job.result()
+        finally:
+            job.cancel()
+            stop.cancel()

@@ -1,0 +1,65 @@
+"""BIRD as the NodeConfig wants it: rendered, tried, handed over, and read back (R7, R8, R9).
+
+Runs when a NodeConfig changes and every 10 s, to read the sessions back; equal bytes mean no reload.
+Pods never cause a rendering: BIRD announces what the kernel holds. Failures are shown in health and tried again, and
+stop nothing else.
+
+If the process dies on any line: BIRD runs on with the last file that it took.
+"""
+
+import logging
+from collections.abc import Mapping
+from ipaddress import IPv4Address
+
+from flock.agent.facts import NodeNetwork
+from flock.agent.logs import ctx
+from flock.agent.state import NodeState
+from flock.routing.bird import ApplyReport, Bird, BirdState
+from flock.routing.bird_config import BirdConfig, bird_inputs, render_bird
+from flock.routing.bird_protocol import SessionState
+from flock.routing.router_id import choose_router_id
+
+log = logging.getLogger("flock.bird")
+
+
+class BirdLoop:
+    """``run`` is the action of a loop; ``sessions`` and ``refused`` are what was read last."""
+
+    def __init__(self, state: NodeState, bird: Bird, network: NodeNetwork) -> None:
+        self._state = state
+        self._bird = bird
+        self._addresses = network.addresses
+        self._router_id: IPv4Address | None = None
+        self.refused: Mapping[str, str] = {}
+        self.sessions: tuple[SessionState, ...] = ()
+
+    def router_id(self) -> IPv4Address:
+        """Fixed for the life of the process (R8): a change would restart every session."""
+        if self._router_id is None:
+            spec = self._state.spec()
+            configured = spec.bgp.router_id if spec is not None and spec.bgp is not None else None
+            self._router_id = choose_router_id(configured, self._addresses, self._state.node)
+        return self._router_id
+
+    def render(self) -> BirdConfig | None:
+        """What BIRD is to run with; None without a NodeConfig, so the last file stays."""
+        config = self._state.view.node_config(self._state.node)
+        return None if config is None else render_bird(bird_inputs(config, self.router_id()))
+
+    async def run(self) -> None:
+        """Hand over what changed, then read the sessions back."""
+        config = self.render()
+        if config is not None:
+            self._report(await self._bird.apply(config))
+        self.sessions = await self._bird.sessions()
+        self._state.metrics.show_sessions(self.sessions, self._bird.state is BirdState.RUNNING)
+
+    def _report(self, report: ApplyReport) -> None:
+        if report.reloaded:
+            self._state.metrics.bird_reloads.inc()
+            log.info("BIRD took a configuration", extra=ctx(refused=len(report.refused)))
+        for name, reason in report.refused.items():
+            if self.refused.get(name) != reason:
+                log.warning("peer left out", extra=ctx(peer=name, reason=reason))
+        self.refused = report.refused
+        self._state.metrics.peers_refused.set(len(report.refused))

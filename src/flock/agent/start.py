@@ -1,0 +1,101 @@
+"""The start: what the former agent left, joined with what the kernel has, before anything is served.
+
+If the process dies on any line: each step is idempotent and starts from files and marks, so the next start does it all
+again.
+"""
+
+import asyncio
+import logging
+
+from flock.agent.logs import ctx
+from flock.agent.recovery import Recovery, decide_recovery
+from flock.agent.state import NodeState
+from flock.cluster.view import View
+from flock.errors import FlockError, TryAgain
+from flock.ipam.store import Loaded
+from flock.model.ownership import host_ifname
+from flock.pods.observe import ObservedLink
+
+NODE_CONFIG_PATIENCE = 60.0
+
+log = logging.getLogger("flock.start")
+
+
+async def await_node_config(view: View, node: str, patience: float = NODE_CONFIG_PATIENCE) -> None:
+    """Wait for this node's NodeConfig (R2); TryAgain names it when it doesn't come."""
+    there = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def look() -> None:
+        if view.node_config(node) is not None:
+            loop.call_soon_threadsafe(there.set)
+
+    view.subscribe(look)
+    look()
+    try:
+        async with asyncio.timeout(patience):
+            await there.wait()
+    except TimeoutError as error:
+        raise TryAgain(f"NodeConfig {node} did not appear within {patience:g} s") from error
+
+
+def recover(state: NodeState, loaded: Loaded) -> Recovery:
+    """Make memory, files and kernel agree. Blocking; one failure doesn't keep the rest (R15)."""
+    links = state.wiring.scan()
+    now = state.clock.wall()
+    recovery = decide_recovery(loaded.committed, loaded.pending, links, now)
+    _report_damage(state, loaded)
+    for entry in [*recovery.keep, *recovery.rebuild]:
+        state.allocator.mark_in_use(*entry.addresses(), owner=entry.owner)
+    for entry in loaded.released:
+        for address in entry.addresses():
+            state.allocator.quarantined(address, entry.released, entry.owner)
+    for step in (_tear_down, _rebuild, _release_lost):
+        step(state, recovery)
+    _remember_links(state, links)
+    return recovery
+
+
+def _report_damage(state: NodeState, loaded: Loaded) -> None:
+    if loaded.vanished:
+        log.info("no allocations folder: a first start, or it is rebuilt from the kernel's marks")
+    for damaged in loaded.damaged:
+        state.metrics.damaged.inc()
+        log.warning("store file moved aside", extra=ctx(path=damaged.path, reason=damaged.reason))
+
+
+def _tear_down(state: NodeState, recovery: Recovery) -> None:
+    for key in recovery.tear_down:
+        try:
+            state.wiring.unwire(host_ifname(key))
+            state.store.discard(key)
+            log.info("unfinished ADD torn down", extra=ctx(key=key))
+        except FlockError as error:
+            log.warning("unfinished ADD can't be torn down", extra=ctx(key=key, error=error))
+
+
+def _rebuild(state: NodeState, recovery: Recovery) -> None:
+    for entry in recovery.rebuild:
+        try:
+            state.store.adopt(entry)
+            state.metrics.rebuilt.inc()
+            log.warning("allocation rebuilt from its interface", extra=ctx(key=entry.key, ip6=entry.ip6, ip4=entry.ip4))
+        except FlockError as error:
+            log.warning("rebuilt allocation can't be written", extra=ctx(key=entry.key, error=error))
+
+
+def _release_lost(state: NodeState, recovery: Recovery) -> None:
+    now = state.clock.wall()
+    for entry in recovery.lost:
+        try:
+            state.store.release(entry.key, now)
+            state.allocator.release(tuple(entry.addresses()), now, entry.owner)
+            log.warning("allocation released: its interface is gone", extra=ctx(pod=entry.owner, key=entry.key))
+        except FlockError as error:
+            log.warning("lost allocation can't be released", extra=ctx(key=entry.key, error=error))
+
+
+def _remember_links(state: NodeState, links: tuple[ObservedLink, ...]) -> None:
+    for link in links:
+        if link.key is not None and state.store.get(link.key) is not None:
+            state.links[link.ifindex] = link.key

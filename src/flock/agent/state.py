@@ -1,0 +1,64 @@
+"""What the parts of the agent share: the store, the allocator, the pods' links, and the node as it is now.
+
+A composition, no logic: whoever changes ``facts`` or reads ``view`` sees the newest whole value (one reference each).
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flock.agent.metrics import Metrics
+from flock.agent.worker import Worker
+from flock.api.node_config import NodeConfig, NodeConfigSpec
+from flock.cluster.view import View
+from flock.errors import TryAgain
+from flock.ipam.allocator import Allocator
+from flock.ipam.store import Store
+from flock.model.attachment import Attachment
+from flock.model.family import Address, family_of
+from flock.model.ids import AttachmentKey
+from flock.pods.plan import NodeFacts, Wiring, plan_wiring
+from flock.pods.wiring import PodWiring
+from flock.system.clock import Clock
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeState:
+    """One node's parts. ``leaving``: attachments whose links are being removed, which nothing may mend."""
+
+    node: str
+    view: View
+    store: Store
+    allocator: Allocator
+    wiring: PodWiring
+    worker: Worker
+    clock: Clock
+    metrics: Metrics
+    facts: NodeFacts
+    on_change: Callable[[str], None] = field(default=lambda _reason: None)
+    leaving: set[AttachmentKey] = field(default_factory=set)
+    links: dict[int, AttachmentKey] = field(default_factory=dict)
+    mending: threading.Lock = field(default_factory=threading.Lock)
+
+    def config(self) -> NodeConfig:
+        """The NodeConfig as it is now (R14); TryAgain where there is none."""
+        config = self.view.node_config(self.node)
+        if config is None:
+            raise TryAgain(f"NodeConfig {self.node} doesn't exist", "pods start once it does")
+        return config
+
+    def spec(self) -> NodeConfigSpec | None:
+        """Its spec, or None where there is none."""
+        config = self.view.node_config(self.node)
+        return config.spec if config is not None else None
+
+    def announced(self, address: Address) -> bool:
+        """Whether BIRD announces this pod's address by itself: it lies in ``hostRoutes``."""
+        spec = self.spec()
+        if spec is None or not spec.host_routes:
+            return False
+        return any(address in net for net in spec.host_routes if family_of(net) is family_of(address))
+
+    def plan(self, attachment: Attachment) -> Wiring:
+        """What the kernel must hold for one attachment, now."""
+        return plan_wiring(attachment, self.facts, self.announced)
