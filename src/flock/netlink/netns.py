@@ -1,7 +1,7 @@
 """Network namespaces by descriptor: is it one, and a netlink socket or a piece of work inside it.
 
-Invariant: a thread that goes into another namespace comes home before anything else happens on it. If it can't come home
-the process ends there: it would go on to wire pods into a stranger's namespace.
+Invariant: a thread that goes into another namespace comes home before anything else happens on it. If it can't come
+home the process ends there: it would go on to wire pods into a stranger's namespace.
 
 If the process dies on any line: namespaces belong to threads, so nothing is left.
 

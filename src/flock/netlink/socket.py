@@ -4,17 +4,20 @@ Invariant: after each call no answer of it is left unread, so answers never belo
 inside ``send`` and has queued every answer when that returns, so nothing here ever waits: an answer that isn't there is
 an error, not something to wait for. What ``send`` may wait for is RTNL, which no time-out can cut short.
 
-If the process dies on any line: a batch is handed over in one system call, so it is sent whole or not at all; the kernel
-isn't atomic over it, later messages are applied where an earlier one failed.
+If the process dies on any line: a batch is handed over in one system call, so it is sent whole or not at all; the
+kernel isn't atomic over it, later messages are applied where an earlier one failed.
 
 Source: net/netlink/af_netlink.c (netlink_rcv_skb, netlink_ack, netlink_dump).
 """
 
 import errno
+import fcntl
 import os
 import socket
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from flock.errors import IOFailure
 from flock.netlink import constants as nl
@@ -24,7 +27,7 @@ BATCH = 128
 """Messages in one send: so many refusals still fit into a receive buffer of default size."""
 
 _BUFFER = 1 << 17
-_DUMP_TRIES = 3
+_DUMP_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,10 @@ class Refusal:
     index: int
     errno: int
     text: str
+
+    def after(self, count: int) -> "Refusal":
+        """The same refusal, its place counted without the first messages."""
+        return Refusal(index=self.index - count, errno=self.errno, text=self.text)
 
 
 class NetlinkError(IOFailure):
@@ -57,8 +64,10 @@ class NetlinkSocket:
         self._sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_EXT_ACK, 1)
         self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_CAP_ACK, 1)
+        # Dumps are then filtered in the kernel, by table and by link.
+        self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_GET_STRICT_CHK, 1)
 
-    def __enter__(self) -> "NetlinkSocket":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,8 +83,7 @@ class NetlinkSocket:
         """Send requests in one go; NetlinkError tells which failed. The others were applied all the same."""
         refusals: list[Refusal] = []
         for start in range(0, len(batch), BATCH):
-            for refusal in self._send(batch[start : start + BATCH], what):
-                refusals.append(Refusal(index=start + refusal.index, errno=refusal.errno, text=refusal.text))
+            refusals.extend(each.after(-start) for each in self._send(batch[start : start + BATCH], what))
         if refusals:
             raise NetlinkError(what, refusals)
 
@@ -99,10 +107,11 @@ class NetlinkSocket:
 
     def dump(self, request: bytes, what: str) -> Iterator[Message]:
         """The answers to a dump request, read whole; again if the kernel says that it changed meanwhile."""
+        found, interrupted = self._dump(request, what)
         for _ in range(_DUMP_TRIES):
-            found, interrupted = self._dump(request, what)
             if not interrupted:
                 break
+            found, interrupted = self._dump(request, what)
         return iter(found)
 
     def _dump(self, request: bytes, what: str) -> tuple[list[Message], bool]:
@@ -140,3 +149,12 @@ class NetlinkSocket:
         """A socket with answers that nobody will read is of no more use."""
         self._sock.close()
         return IOFailure(f"no answer from the kernel on {what}", str(error))
+
+
+def interface_name(sock: NetlinkSocket, ifindex: int) -> str | None:
+    """The name of the link with an index, or None; without RTNL (dev_ifname in net/core/dev_ioctl.c)."""
+    try:
+        answer = fcntl.ioctl(sock.fileno(), nl.SIOCGIFNAME, struct.pack("=16sI20x", b"", ifindex))
+    except OSError:
+        return None
+    return answer[:16].rstrip(b"\0").decode(errors="replace")
