@@ -1,5 +1,7 @@
 """What holds for the repository as a whole: lock files, scripts, and what must never be committed."""
 
+import ast
+import configparser
 import re
 import subprocess
 from pathlib import Path
@@ -52,3 +54,34 @@ def test_nothing_of_one_machine_is_committed() -> None:
 def test_every_make_target_says_what_it_is_for() -> None:
     targets = re.findall(r"^([a-z-]+):([^=]*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert [name for name, rest in targets if "##" not in rest] == []
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module of flock by its dotted name."""
+    source = ROOT / "src"
+    files = sorted((source / "flock").rglob("*.py"))
+    return {".".join(path.relative_to(source).with_suffix("").parts): ast.parse(path.read_bytes()) for path in files}
+
+
+def test_every_module_that_calls_itself_pure_is_held_to_it() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter")
+    listed = rules["importlinter:contract:pure"]["source_modules"].split()
+    said = [name for name, tree in modules().items() if re.search(r"\bPure\b", ast.get_docstring(tree) or "")]
+    assert said
+    assert [name for name in said if not any(f"{name}.".startswith(f"{each}.") for each in listed)] == []
+
+
+ADAPTERS = {"Bird", "CniServer", "DeleteQueue", "HealthServer", "ManifestsFolder", "PodWiring", "Store", "Worker"}
+
+
+def adapters_built(tree: ast.Module) -> set[str]:
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {call.id for call in calls if isinstance(call, ast.Name)} & ADAPTERS
+
+
+def test_adapters_are_built_at_the_edge_of_a_program_alone() -> None:
+    """The agent's edge is app.py; flockctl, which must work without an agent, is its own."""
+    built = {name: found for name, tree in modules().items() if (found := adapters_built(tree))}
+    assert built.pop("flock.agent.app") == ADAPTERS
+    assert [name for name in built if not name.startswith("flock.cli.")] == []
