@@ -48,6 +48,8 @@ class Monitor:
             with contextlib.suppress(PermissionError):
                 self._sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
             attach(self._sock, program)
+            # Without a port of its own a socket counts as the sender of the kernel's notices, and gets none.
+            self._sock.bind((0, 0))
             for group in groups:
                 self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_ADD_MEMBERSHIP, group)
         except OSError as error:

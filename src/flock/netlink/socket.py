@@ -63,9 +63,6 @@ class NetlinkSocket:
     def __init__(self) -> None:
         self._sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_EXT_ACK, 1)
-        self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_CAP_ACK, 1)
-        # Dumps are then filtered in the kernel, by table and by link.
-        self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_GET_STRICT_CHK, 1)
 
     def __enter__(self) -> Self:
         return self
@@ -83,13 +80,13 @@ class NetlinkSocket:
         """Send requests in one go; NetlinkError tells which failed. The others were applied all the same."""
         refusals: list[Refusal] = []
         for start in range(0, len(batch), BATCH):
-            refusals.extend(each.after(-start) for each in self._send(batch[start : start + BATCH], what))
+            data = bytearray(b"".join(batch[start : start + BATCH]))
+            refusals.extend(each.after(-start) for each in self.send(data, number_messages(data), what))
         if refusals:
             raise NetlinkError(what, refusals)
 
-    def _send(self, batch: Sequence[bytes], what: str) -> list[Refusal]:
-        data = bytearray(b"".join(batch))
-        count = number_messages(data)
+    def send(self, data: bytes | bytearray, count: int, what: str) -> list[Refusal]:
+        """Send requests that are numbered from 1 to ``count``, the last with the ACK flag; what was refused."""
         refusals: list[Refusal] = []
         try:
             self._sock.send(data)
@@ -107,6 +104,8 @@ class NetlinkSocket:
 
     def dump(self, request: bytes, what: str) -> Iterator[Message]:
         """The answers to a dump request, read whole; again if the kernel says that it changed meanwhile."""
+        # The kernel then filters by table and by link.
+        self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_GET_STRICT_CHK, 1)
         found, interrupted = self._dump(request, what)
         for _ in range(_DUMP_TRIES):
             if not interrupted:

@@ -26,6 +26,7 @@ from flock.netlink.messages import (
 )
 from flock.netlink.routes import dump_routes, replace_route
 from flock.netlink.socket import NetlinkError, NetlinkSocket, Refusal
+from flock.pods.batches import Batch
 from flock.pods.observe import ObservedLink, observe
 from flock.pods.steps import Step
 
@@ -42,13 +43,17 @@ class End:
         """Apply steps; NetlinkError names the one that can't be."""
         self.finish(steps, self.attempt(steps))
 
-    def attempt(self, steps: Sequence[Step]) -> tuple[Refusal, ...]:
+    def attempt(self, steps: Sequence[Step]) -> Sequence[Refusal]:
         """Send steps in one go; what the kernel refused."""
         try:
             self.sock.run([step.request for step in steps], self.what)
         except NetlinkError as error:
             return error.refusals
         return ()
+
+    def send(self, batch: Batch) -> Sequence[Refusal]:
+        """Send a prepared batch in one go; what the kernel refused."""
+        return self.sock.send(batch.data, batch.messages, self.what)
 
     def finish(self, steps: Sequence[Step], refusals: Sequence[Refusal]) -> None:
         """Try otherwise what was refused. All steps here are idempotent, so they may be sent again."""

@@ -71,7 +71,11 @@ class PodAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """Everything that one attachment needs of the kernel. ``addresses``: IPv6 first, at most one of each family."""
+    """Everything that one attachment needs of the kernel.
+
+    ``addresses``: IPv6 first, at most one of each family. ``pod_link_local`` is None without an IPv6 address: the link
+    then speaks no IPv6 at all.
+    """
 
     key: AttachmentKey
     ifname: str
@@ -80,37 +84,30 @@ class Wiring:
     mtu: int
     pod_mac: bytes
     host_mac: bytes
+    pod_link_local: IPv6Address | None
     addresses: tuple[PodAddress, ...]
-
-    def has(self, family: Family) -> bool:
-        return any(entry.family is family for entry in self.addresses)
-
-    @property
-    def pod_link_local(self) -> IPv6Address | None:
-        """The pod end's link-local address, if it speaks IPv6."""
-        return link_local(self.pod_mac) if self.has(Family.IPV6) else None
 
 
 def plan_wiring(attachment: Attachment, facts: NodeFacts, announced: Callable[[Address], bool]) -> Wiring:
     """Decide the wiring of one attachment; ``announced`` says which addresses BIRD announces one by one."""
-    key = attachment.key
+    key, mac = attachment.key, pod_mac(attachment.key)
+    addresses = tuple([_pod_address(address, facts, announced) for address in attachment.addresses()])
     return Wiring(
         key=key,
         ifname=attachment.ifname,
         host_ifname=host_ifname(key),
         alias=host_ifalias(key),
         mtu=attachment.mtu,
-        pod_mac=pod_mac(key),
+        pod_mac=mac,
         host_mac=host_mac(key),
-        addresses=tuple(
-            PodAddress(
-                address=address,
-                proto=PROTO_ANNOUNCED if announced(address) else PROTO_HOME,
-                source=facts.source.get(family_of(address)),
-            )
-            for address in attachment.addresses()
-        ),
+        pod_link_local=link_local(mac) if attachment.ip6 else None,
+        addresses=addresses,
     )
+
+
+def _pod_address(address: Address, facts: NodeFacts, announced: Callable[[Address], bool]) -> PodAddress:
+    proto = PROTO_ANNOUNCED if announced(address) else PROTO_HOME
+    return PodAddress(address=address, proto=proto, source=facts.source.get(family_of(address)))
 
 
 def link_local(mac: bytes) -> IPv6Address:

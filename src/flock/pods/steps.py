@@ -93,13 +93,13 @@ def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
 
 def host_options(wiring: Wiring, ifindex: int) -> bytes:
     """Alias, reverse path filter, and no link-local address but ``fe80::1``."""
-    options = (LOOSE_RP_FILTER, NO_LINK_LOCAL) if wiring.has(Family.IPV6) else (LOOSE_RP_FILTER,)
+    options = (LOOSE_RP_FILTER, NO_LINK_LOCAL) if wiring.pod_link_local is not None else (LOOSE_RP_FILTER,)
     return set_family_options(ifindex, *options, alias=wiring.alias)
 
 
 def pod_options(wiring: Wiring, ifindex: int) -> bytes:
     """No link-local address of the kernel's own making."""
-    return set_family_options(ifindex, *([NO_LINK_LOCAL] if wiring.has(Family.IPV6) else []))
+    return set_family_options(ifindex, *([NO_LINK_LOCAL] if wiring.pod_link_local is not None else []))
 
 
 def gateway_addresses(wiring: Wiring) -> Iterator[tuple[Address, int]]:
@@ -110,16 +110,16 @@ def gateway_addresses(wiring: Wiring) -> Iterator[tuple[Address, int]]:
 
 def host_neighbours(wiring: Wiring) -> Iterator[Address]:
     """The addresses that the host reaches at the pod's MAC."""
-    if (own := wiring.pod_link_local) is not None:
-        yield own
+    if wiring.pod_link_local is not None:
+        yield wiring.pod_link_local
     for entry in wiring.addresses:
         yield entry.address
 
 
 def pod_addresses(wiring: Wiring) -> Iterator[tuple[Address, int]]:
     """The pod end's addresses and their prefix lengths; the link-local one makes the link's own route."""
-    if (own := wiring.pod_link_local) is not None:
-        yield own, 64
+    if wiring.pod_link_local is not None:
+        yield wiring.pod_link_local, 64
     for entry in wiring.addresses:
         yield entry.address, entry.address.max_prefixlen
 

@@ -30,7 +30,7 @@ import errno
 import itertools
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -41,12 +41,13 @@ from flock.netlink.events import Event
 from flock.netlink.messages import Link, delete_link
 from flock.netlink.netns import HomeNetns
 from flock.netlink.socket import NetlinkError, NetlinkSocket, Refusal, interface_name
+from flock.pods.batches import host_batch, pod_batch
 from flock.pods.ends import End, find_link, read_link, read_links
 from flock.pods.healing import steps_against
 from flock.pods.observe import Difference, ObservedLink, Side, host_differences, pod_differences
 from flock.pods.plan import Wiring
 from flock.pods.reaper import Gone, Reaper
-from flock.pods.steps import create_link, host_steps, pod_steps
+from flock.pods.steps import host_steps, pod_steps
 from flock.system.sysctl import write_sysctl
 
 FIRST_INDEX = 1 << 20
@@ -101,7 +102,9 @@ class PodWiring:
         with self._pod_end(wiring, netns_fd) as pod:
             wired = self._wire_host(wiring, netns_fd)
             try:
-                pod.apply(pod_steps(wiring, wired.pod_ifindex))
+                refusals = pod.send(pod_batch(wiring, wired.pod_ifindex))
+                if refusals:
+                    pod.finish(pod_steps(wiring, wired.pod_ifindex), refusals)
             except BaseException:
                 self._undo(wired.host_ifindex)
                 raise
@@ -120,20 +123,27 @@ class PodWiring:
 
     def _try_host(self, wiring: Wiring, netns_fd: int, index: int, pod_index: int) -> Wired:
         end = self._host_end(wiring.host_ifname)
-        steps = host_steps(wiring, index)
-        refusals = end.attempt([create_link(wiring, index, pod_index, netns_fd), *steps])
+        refusals = end.send(host_batch(wiring, index, pod_index, netns_fd))
         if refusals and refusals[0].index == 0:
             raise self._not_created(wiring, refusals[0])
+        if refusals:
+            self._finish_host(end, wiring, index, refusals)
+        return Wired(host_ifindex=index, pod_ifindex=pod_index)
+
+    def _finish_host(self, end: End, wiring: Wiring, index: int, refusals: Sequence[Refusal]) -> None:
+        """The link exists; what else was refused is tried otherwise, or the link goes again."""
         try:
-            end.finish(steps, [refusal.after(1) for refusal in refusals])
+            end.finish(host_steps(wiring, index), [refusal.after(1) for refusal in refusals])
         except BaseException:
             self._undo(index)
             raise
-        return Wired(host_ifindex=index, pod_ifindex=pod_index)
 
     def _free_index(self) -> int:
         """An index that no link has: the rest of a batch must never hit another's link."""
-        return next(index for index in self._indexes if interface_name(self._here().sock, index) is None)
+        sock = self._here().sock
+        while interface_name(sock, index := next(self._indexes)) is not None:
+            pass
+        return index
 
     def _not_created(self, wiring: Wiring, refusal: Refusal) -> FlockError:
         """Why there is no link, for the runtime."""
