@@ -18,8 +18,8 @@ from flock_lab.bare import BareNode, BarePod
 
 KILLS = 5
 PACKETS = 8000
-WORLD = ("2001:db8:100::1", "192.0.2.1")
-_NODE_ENDS = ("2001:db8:100::2/64", "192.0.2.2/24")
+WORLD = ("2001:db8:101::1", "198.51.100.1")
+_NODE_ENDS = ("2001:db8:101::2/64", "198.51.100.2/24")
 _PODS = ("2001:db8:0:1::/64", "10.64.0.0/16")
 _SUMMARY = re.compile(rb"(\d+) packets transmitted, (\d+) received")
 
@@ -58,19 +58,18 @@ def _kill_often(ours: Flock, slot: Slot) -> None:
 def _world(node: BareNode) -> Iterator[BarePod]:
     world = BarePod.make()
     try:
-        node.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "node", "netns", world.netns)
-        node.run("ip", "link", "set", "eth0", "up")
+        node.run("ip", "link", "add", "world", "type", "veth", "peer", "name", "node", "netns", world.netns)
+        node.run("ip", "link", "set", "world", "up")
         inside = ["nsenter", f"--net={world.netns}", "--"]
         for name in ("lo", "node"):
             node.run(*inside, "ip", "link", "set", name, "up")
         for end, outer, pods in zip(_NODE_ENDS, WORLD, _PODS, strict=True):
             nodad = ["nodad"] if ":" in end else []
-            node.run("ip", "address", "add", end, "dev", "eth0", *nodad)
+            node.run("ip", "address", "add", end, "dev", "world", *nodad)
             node.run(*inside, "ip", "address", "add", f"{outer}/{end.split('/')[1]}", "dev", "node", *nodad)
             node.run(*inside, "ip", "route", "add", pods, "via", end.split("/")[0])
-            node.run("ip", "route", "add", "default", "via", outer)
         yield world
-        node.run("ip", "link", "del", "eth0")
+        node.run("ip", "link", "del", "world")
     finally:
         world.close()
 

@@ -1,7 +1,7 @@
 """A bare node: mount and network namespaces and nothing else, for benches and crash tests that start agents themselves.
 
 Unlike a lab's host it keeps the machine's PIDs, so a descriptor's path in /proc names a pod's network namespace inside
-too, and no mount is needed for one. flock's fixed folders are in memory and the node's own.
+too, and no mount is needed for one. flock's fixed folders are in memory and the node's own; its uplink leads nowhere.
 
 If the process dies on any line: the holder sees the end of its stdin and ends, and the namespaces with it; what was
 started inside is ended by the kernel (PR_SET_PDEATHSIG).
@@ -36,6 +36,13 @@ for dir in /etc/flock /opt/cni/bin /etc/cni/net.d /run/flock; do
 done
 mkdir -p /etc/flock/bird /etc/flock/manifests
 ip link set lo up
+ip link add eth0 type veth peer name nowhere
+ip link set eth0 up
+ip link set nowhere up
+ip address add 2001:db8:100::2/64 dev eth0 nodad
+ip address add 192.0.2.2/24 dev eth0
+ip route add default via 2001:db8:100::1
+ip route add default via 192.0.2.1
 echo ready
 exec cat >/dev/null
 """

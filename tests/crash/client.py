@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
 
 from flock.cni.frames import RawReply, decode_reply, encode_request
@@ -13,44 +14,62 @@ CONF = {"cniVersion": "1.1.0", "name": "flock", "type": "flock"}
 IFNAME = "eth0"
 
 
+class Silence(Enum):
+    """Why there is no reply."""
+
+    NO_AGENT = "no agent"
+    CUT = "cut off"
+
+
+Answer = RawReply | Silence
+
+
+def code_of(answer: Answer) -> int | None:
+    """The exit code, if there was a reply."""
+    return answer.code if isinstance(answer, RawReply) else None
+
+
 class Client:
-    """Each method returns the reply, or None where no agent was there or it died before its answer."""
+    """Each method is one call of a runtime; without a reply the call may have been carried out or not."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
 
-    def add(self, container: str, netns: str, netns_fd: int) -> RawReply | None:
+    def add(self, container: str, netns: str, netns_fd: int) -> Answer:
         return self.ask(environment("ADD", container, netns), configuration(), netns_fd)
 
-    def delete(self, container: str, netns: str = "") -> RawReply | None:
+    def delete(self, container: str, netns: str = "") -> Answer:
         return self.ask(environment("DEL", container, netns), configuration())
 
-    def check(self, container: str, netns: str, netns_fd: int, result: object) -> RawReply | None:
+    def check(self, container: str, netns: str, netns_fd: int, result: object) -> Answer:
         return self.ask(environment("CHECK", container, netns), configuration(prevResult=result), netns_fd)
 
-    def collect(self, valid: Iterable[str]) -> RawReply | None:
+    def collect(self, valid: Iterable[str]) -> Answer:
         """GC: everything that isn't listed goes."""
         attachments = [{"containerID": container, "ifname": IFNAME} for container in valid]
         return self.ask({"CNI_COMMAND": "GC", "CNI_PATH": "/opt/cni/bin"},
                         configuration(**{"cni.dev/valid-attachments": attachments}))
 
-    def status(self) -> RawReply | None:
+    def status(self) -> Answer:
         return self.ask({"CNI_COMMAND": "STATUS", "CNI_PATH": "/opt/cni/bin"}, configuration())
 
-    def ask(self, env: dict[str, str], stdin: bytes, netns_fd: int | None = None) -> RawReply | None:
+    def ask(self, env: dict[str, str], stdin: bytes, netns_fd: int | None = None) -> Answer:
         frame = encode_request(env, stdin)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(TIMEOUT)
             try:
                 connection.connect(self._path)
+            except (ConnectionError, FileNotFoundError):
+                return Silence.NO_AGENT
+            try:
                 if netns_fd is None:
                     connection.sendall(frame)
                 else:
                     sent = socket.send_fds(connection, [frame], [netns_fd])
                     connection.sendall(frame[sent:])
                 return _receive(connection)
-            except (ConnectionError, FileNotFoundError):
-                return None
+            except ConnectionError:
+                return Silence.CUT
 
 
 def environment(verb: str, container: str, netns: str) -> dict[str, str]:
@@ -66,12 +85,12 @@ def configuration(**extra: object) -> bytes:
     return json.dumps(CONF | extra).encode()
 
 
-def _receive(connection: socket.socket) -> RawReply | None:
+def _receive(connection: socket.socket) -> Answer:
     data = b""
     while (reply := decode_reply(data)) is None:
         piece = connection.recv(65536)
         if not piece:
-            return None
+            return Silence.CUT
         data += piece
     return reply
 

@@ -7,6 +7,7 @@ HOWS = ("before", "after", "half")
 LONGEST = 0.35
 """Seconds after its exec; a start takes about a quarter of a second, so some kills fall into it."""
 
+EARLY_CALL = 60
 LATEST_CALL = 900
 """Calls of a start and of a third of a second under load."""
 
@@ -42,7 +43,8 @@ Kill = Timed | AtCall
 
 
 def choose_kill(rng: random.Random) -> Kill:
-    """Half of each; early calls, which are those of a start, come as often as late ones by the logarithm."""
+    """Half of each; of the calls half are early ones, which are those of a start with pods in the store."""
     if rng.random() < 0.5:
         return Timed(seconds=rng.uniform(0, LONGEST), serving=rng.random() < 0.8)
-    return AtCall(number=round(LATEST_CALL ** rng.random()), how=rng.choice(HOWS))
+    latest = EARLY_CALL if rng.random() < 0.5 else LATEST_CALL
+    return AtCall(number=rng.randint(1, latest), how=rng.choice(HOWS))

@@ -12,7 +12,7 @@ from enum import Enum
 from ipaddress import ip_interface
 from typing import Any
 
-from tests.crash.client import Turnstile, configuration, environment
+from tests.crash.client import Answer, Silence, Turnstile, code_of, configuration, environment
 from tests.crash.ledger import Ledger
 from tests.crash.node import CrashNode
 from tests.crash.probe import missing_inside
@@ -21,11 +21,11 @@ from flock.cni.frames import RawReply
 from flock_lab.bare import BarePod
 
 CLIENTS = 20
-SANDBOXES = 2
+SANDBOXES = 4
 TRY_AGAIN = 11
 UNKNOWN = 3
 TWICE = 103
-PAUSE = 0.01
+PAUSE = 0.03
 
 
 class State(Enum):
@@ -47,19 +47,32 @@ class Sandbox:
     addresses: list[str] = field(default_factory=list)
 
 
-class Runtime(threading.Thread):
+class Runtime:
     """One client. What it does follows from its seed; what the agent makes of it doesn't."""
 
     def __init__(self, node: CrashNode, ledger: Ledger, turnstile: Turnstile, seed: str) -> None:
-        super().__init__(name=f"runtime {seed}", daemon=True)
+        self.name = f"runtime {seed}"
         self._node = node
         self._ledger = ledger
         self._turnstile = turnstile
         self._rng = random.Random(seed)
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self.sandboxes = [self._fresh() for _ in range(SANDBOXES)]
 
-    def run(self) -> None:
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for its end; a runtime that never began has none."""
+        if self._thread.ident is not None:
+            self._thread.join(120)
+            assert not self._thread.is_alive(), f"{self.name} hangs"
+
+    def _run(self) -> None:
         while not self._stop.is_set():
             self._turnstile.enter()
             try:
@@ -72,17 +85,14 @@ class Runtime(threading.Thread):
             if not answered:
                 self._stop.wait(PAUSE)
 
-    def stop(self) -> None:
-        self._stop.set()
-
     def close(self) -> None:
         for sandbox in self.sandboxes:
             sandbox.pod.close()
 
     def _fresh(self) -> Sandbox:
-        return Sandbox(BarePod.make(), self._name())
+        return Sandbox(BarePod.make(), self._fresh_id())
 
-    def _name(self) -> str:
+    def _fresh_id(self) -> str:
         return f"{self._rng.getrandbits(256):064x}"
 
     def _step(self, sandbox: Sandbox) -> bool:
@@ -97,11 +107,11 @@ class Runtime(threading.Thread):
                 return self._check(sandbox, {UNKNOWN})
             case State.ABSENT:
                 return self.add(sandbox)
-            case State.PRESENT if chance < 0.25:
-                return self._check(sandbox, {0})
-            case State.PRESENT if chance < 0.35:
-                return self._add_twice(sandbox)
             case State.PRESENT if chance < 0.40:
+                return self._check(sandbox, {0})
+            case State.PRESENT if chance < 0.50:
+                return self._add_twice(sandbox)
+            case State.PRESENT if chance < 0.55:
                 return self._delete_by_shim(sandbox)
             case State.PRESENT:
                 return self.delete(sandbox)
@@ -109,9 +119,9 @@ class Runtime(threading.Thread):
     def add(self, sandbox: Sandbox) -> bool:
         sandbox.state = State.DOUBTFUL
         reply = self._node.client.add(sandbox.container, sandbox.pod.netns, sandbox.pod.fd)
-        self._judge("ADD", reply, {0})
-        if reply is None or reply.code != 0:
-            return reply is not None
+        answered = self._judge("ADD", reply, {0})
+        if not isinstance(reply, RawReply) or reply.code != 0:
+            return answered
         sandbox.result = json.loads(reply.body)
         sandbox.addresses = [str(ip_interface(ip["address"]).ip) for ip in sandbox.result["ips"]]
         if len(sandbox.addresses) != 2:
@@ -140,10 +150,10 @@ class Runtime(threading.Thread):
             sandbox.pod.close()
             sandbox.pod = BarePod.make()
         reply = self._node.client.delete(sandbox.container, "" if gone else sandbox.pod.netns)
-        self._judge("DEL", reply, {0})
-        if reply is not None and reply.code == 0:
+        answered = self._judge("DEL", reply, {0})
+        if code_of(reply) == 0:
             self._renew(sandbox, keep=self._rng.random() < 0.8)
-        return reply is not None
+        return answered
 
     def _delete_by_shim(self, sandbox: Sandbox) -> bool:
         """The real shim: its DEL succeeds without an agent too. The runtime then removes the namespace."""
@@ -161,13 +171,15 @@ class Runtime(threading.Thread):
             sandbox.pod = BarePod.make()
         # One in ten IDs comes again: runtimes without Kubernetes name their containers.
         if self._rng.random() < 0.9:
-            sandbox.container = self._name()
+            sandbox.container = self._fresh_id()
         sandbox.state, sandbox.result, sandbox.addresses = State.ABSENT, None, []
 
-    def _judge(self, what: str, reply: RawReply | None, expected: set[int]) -> bool:
+    def _judge(self, what: str, reply: Answer, expected: set[int]) -> bool:
         """Count an answer; one that is neither expected nor "try again" is a violation."""
-        outcome = "unanswered" if reply is None else "ok" if reply.code in expected else f"code {reply.code}"
-        self._ledger.count(f"{what}: {outcome}")
-        if reply is not None and reply.code not in expected | {TRY_AGAIN}:
+        if isinstance(reply, Silence):
+            self._ledger.count(f"{what}: {reply.value}")
+            return False
+        self._ledger.count(f"{what}: ok" if reply.code in expected else f"{what}: code {reply.code}")
+        if reply.code not in expected | {TRY_AGAIN}:
             self._ledger.violation(f"{what}: code {reply.code}, not {sorted(expected)}: {reply.body[:300]!r}")
-        return reply is not None and reply.code != TRY_AGAIN
+        return reply.code != TRY_AGAIN

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.crash.client import Client
+from tests.crash.client import Client, code_of
 from tests.crash.kills import AtCall
 
 from flock.testing.wait import wait_until
@@ -78,8 +78,7 @@ class CrashNode:
 
     def serving(self) -> bool:
         """Whether STATUS is answered with success now."""
-        reply = self.client.status()
-        return reply is not None and reply.code == 0
+        return code_of(self.client.status()) == 0
 
     def await_serving(self) -> bool:
         """True when the agent serves, False when it died before."""
