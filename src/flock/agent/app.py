@@ -110,7 +110,8 @@ class Agent:
             ]
             await self._first_runs(runners)
             await drain.run()
-            server = CniServer(own.AGENT_SOCKET, Attachments(state, deleting, queue), asyncio.get_running_loop(),
+            handler = Attachments(state, deleting, queue, folder)
+            server = CniServer(own.AGENT_SOCKET, handler, asyncio.get_running_loop(),
                                query=Admin(state, bird, self._readiness, runners).answer)
             server.start()
             jobs.append(tasks.create_task(self._alive(drain), name="alive"))

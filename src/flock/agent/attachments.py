@@ -5,6 +5,8 @@ If the process dies on any line: see the module of each verb.
 
 import logging
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 from flock.agent.adding import Adding
 from flock.agent.checking import Checking
@@ -29,20 +31,35 @@ from flock.errors import FlockError, FlockFailure
 log = logging.getLogger("flock.cni")
 
 
+class Source(Protocol):
+    """Where the view comes from."""
+
+    def behind(self, then: Callable[[], None]) -> bool:
+        """True where something told isn't in the view yet; ``then`` is called, in the loop's thread, once it is."""
+
+
 class Attachments:
     """Implements the CNI server's Handler."""
 
-    def __init__(self, state: NodeState, deleting: Deleting, queue: DeleteQueue) -> None:
+    def __init__(self, state: NodeState, deleting: Deleting, queue: DeleteQueue, source: Source) -> None:
         self._state = state
+        self._source = source
         self._adding = Adding(state)
         self._deleting = deleting
         self._checking = Checking(state)
         self._queue = queue
 
     def handle(self, request: Request, netns_fd: int | None, call: Call) -> None:
-        """Serve one request; every outcome ends the call."""
+        """Serve one request; every outcome ends the call.
+
+        A pod's manifest that was written before its ADD is obeyed by it, however soon the ADD comes.
+        """
         began = time.monotonic()
         call.on_done(lambda: self._measure(call, began))
+        if not (isinstance(request, AddRequest) and self._source.behind(lambda: self._serve(request, netns_fd, call))):
+            self._serve(request, netns_fd, call)
+
+    def _serve(self, request: Request, netns_fd: int | None, call: Call) -> None:
         try:
             self._dispatch(request, netns_fd, call)
         except FlockError as error:
