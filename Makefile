@@ -47,7 +47,7 @@ test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers thr
 	$(PYTEST) tests/cluster -m "not soak" $(ARGS)
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
-	@$(SETUP)
+	@scripts/setup packages bird-versions venv shim
 	$(PYTEST) -m versions --ignore=tests/cluster $(ARGS)
 
 bench:  ## flock and the reference plugins side by side; ONLY=cni for one group
