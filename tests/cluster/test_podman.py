@@ -1,0 +1,24 @@
+import pytest
+from tests.cluster.ground import Ground
+from tests.cluster.podman import Podman
+
+from flock.cni.install import NETWORK
+from flock.model.family import FAMILIES
+
+pytestmark = pytest.mark.cluster
+
+
+def test_two_containers_of_podman_ping_each_other_and_their_node_on_both_families(podman: Podman) -> None:
+    before = Ground.seen(podman.node)
+    for name in ("one", "two"):
+        podman.run_container(name, NETWORK)
+    for here, there in (("one", "two"), ("two", "one")):
+        for family in FAMILIES:
+            for target in (podman.address(there, family, NETWORK), podman.node.plan.address(family)):
+                said = podman.execute(here, "ping", "-c", "2", "-i", "0.2", "-W", "2", str(target))
+                assert "2 packets received" in said, said
+    for name in ("one", "two"):
+        podman.stop(name)
+    before.must_be_as_before(podman.node)
+    for name in ("one", "two"):
+        podman.remove(name)
