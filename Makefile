@@ -44,6 +44,7 @@ test: lint  ## lint, and every test but those of the next three targets
 
 test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers through flock
 	@scripts/setup packages cluster-packages venv shim
+	@$(BIN)/python -m flock_lab.gobuild
 	$(PYTEST) tests/cluster -m "not soak" $(ARGS)
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
