@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.driver import Call, Driver
+from bench.pause import pause
 from flock_lab.bare import BareNode, BarePod, agent_argv, agent_env
 from flock_lab.native import cache_folder
 
 REFERENCE_DIR = Path("/usr/lib/cni")
 NODE = "bench"
 MANIFEST_PODS = 400
+SERVE_LIMIT = 30.0
 
 _NODE_CONFIG = f"""\
 apiVersion: flock.fritzlab.net/v1alpha1
@@ -132,11 +135,13 @@ class Flock:
 
     def await_serving(self, slot: Slot) -> None:
         """Ask for STATUS until the agent answers that it serves."""
-        for _ in range(2000):
+        end = time.monotonic() + SERVE_LIMIT
+        while time.monotonic() < end:
             if self.driver.run([self.call("STATUS", slot)], gate=False).outcomes[0].status == 0:
                 return
             if self.agent is not None and self.agent.poll() is not None:
                 break
+            pause(0.005)
         log = self.node.path("/run/agent.log").read_text(errors="replace")[-2000:]
         raise NotBuilt(f"the agent doesn't serve; the end of its log:\n{log}")
 
