@@ -22,7 +22,7 @@ MIRROR_HASH = "kubernetes.io/config.hash"
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """The label that the API server puts on every namespace, with its name."""
 
-_DIGEST = re.compile(r"(?:^|@)sha256:([0-9a-f]{64})$")
+_DIGEST = re.compile(r"(?:^|@)sha256:([0-9a-f]{64})\Z")
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,11 +20,10 @@ from flock.api.cidrs import cidr_problems
 from flock.api.ip_algo import Field
 from flock.api.problems import InvalidObject
 from flock.errors import AddressRefused, FlockError, InvalidConfig
-from flock.ipam.choose import Chooser
+from flock.ipam.choose import Chooser, RandomSource
 from flock.ipam.cidr import effective_cidrs
 from flock.ipam.embed import EmbedValues
 from flock.ipam.pool import Pool
-from flock.ipam.random import RandomSource
 from flock.ipam.span import Span, narrowed, span_of
 from flock.model.family import FAMILIES, Address, Family, Network, canonical, family_of
 from flock.model.ids import AttachmentKey

@@ -4,8 +4,9 @@ Every way passes quarantine over while another address is free, and falls back t
 allowed to choose. Nothing is claimed here. Errors name the CIDRs and the tries; the allocator adds the pod.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv6Network
+from typing import Protocol
 
 import msgspec
 
@@ -13,11 +14,26 @@ from flock.api.ip_algo import Field
 from flock.errors import AddressRefused, InvalidConfig, PoolExhausted, TryAgain
 from flock.ipam.embed import EmbedValues, embed_base
 from flock.ipam.pool import Pool
-from flock.ipam.random import RandomSource
 from flock.ipam.span import Span
 from flock.model.family import Address, Family, canonical, family_of
 
 DRAWS = 16
+
+
+class RandomSource(Protocol):
+    """What an allocator asks of chance."""
+
+    def nibble(self) -> int:
+        """A number from 0 to 15."""
+        ...
+
+    def iid(self, nbytes: int) -> bytes:
+        """Random bytes for an interface identifier."""
+        ...
+
+    def pick(self, n: int) -> int:
+        """A number from 0 to n - 1; 0 where n is 1."""
+        ...
 
 
 class Chooser(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +63,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
                 misfit = error
         if misfit is not None and not bases:
             raise misfit
-        for span in self._shuffled(list(bases)):
+        for span in self._shuffled(bases):
             number = self._nibble(span, bases[span])
             if number is not None:
                 return number
@@ -81,7 +97,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
         return number
 
     def _try_each(self, spans: Sequence[Span], find: Callable[[Span], int | None], exhausted: str) -> int:
-        for span in self._shuffled([span for span in spans if span.segments]):
+        for span in self._shuffled(span for span in spans if span.segments):
             number = find(span)
             if number is not None:
                 return number
@@ -115,7 +131,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
             left.remove(nibble)
             if not left:
                 return None
-            nibble = left[self.random.pick(len(left)) % len(left)]
+            nibble = left[self.random.pick(len(left))]
 
     def _free(self, span: Span, number: int) -> bool:
         return span.usable(number) and number not in self.pool.taken
@@ -130,15 +146,12 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
                 return number
         return None
 
-    def _shuffled(self, spans: list[Span]) -> list[Span]:
-        """The CIDRs in random order, a draw at a time (I8)."""
-        if len(spans) == 1:
-            return spans
+    def _shuffled(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """The CIDRs in random order, drawn one at a time, so that the first costs one draw (I8)."""
         left = list(spans)
-        found: list[Span] = []
-        while left:
-            found.append(left.pop(self.random.pick(len(left)) % len(left)))
-        return found
+        while len(left) > 1:
+            yield left.pop(self.random.pick(len(left)))
+        yield from left
 
 
 def _ipv6(span: Span) -> IPv6Network:

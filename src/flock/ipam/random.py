@@ -1,26 +1,9 @@
-"""Where random addresses come from: injected, so that tests are deterministic; the real source is cryptographic (I20).
+"""Chance for the allocator, which is injected there (``RandomSource``): the real source is cryptographic (I20).
 
-The allocator itself knows the Protocol alone. If the process dies on any line: nothing is kept here.
+If the process dies on any line: nothing is kept here.
 """
 
 import secrets
-from typing import Protocol
-
-
-class RandomSource(Protocol):
-    """What an allocator asks of chance."""
-
-    def nibble(self) -> int:
-        """A number from 0 to 15."""
-        ...
-
-    def iid(self, nbytes: int) -> bytes:
-        """Random bytes for an interface identifier."""
-        ...
-
-    def pick(self, n: int) -> int:
-        """A number from 0 to n - 1; 0 where n is 1."""
-        ...
 
 
 class CryptoRandom:
