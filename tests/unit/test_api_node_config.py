@@ -297,6 +297,7 @@ def test_a_bad_field_is_named_with_value_and_rule(spec: Mapping[str, object], pr
         ({"localPref": 4294967296}, ".localPref 4294967296 must be a whole number from 0 to 4294967295"),
         ({"communities": ["65536:1"]}, '.communities "65536:1" must be two parts'),
         ({"communities": ["1:2:4294967296"]}, '.communities "1:2:4294967296" must be two parts'),
+        ({"communities": ["٣:1"]}, '.communities "٣:1" must be two parts'),
         ({"communities": ["no-export"]}, '.communities "no-export" must be two parts'),
         ({"families": []}, ".families a list must name a family"),
         ({"families": ["ipx"]}, '.families "ipx" must be one of ipv6, ipv4'),

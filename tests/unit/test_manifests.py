@@ -99,6 +99,7 @@ async def test_files_come_change_and_go(folder: ManifestsFolder, path: Path) -> 
     await seen.until_pods("a")
     (path / "a.yaml").unlink()
     await seen.until_pods()
+    assert folder.view.problems == ()
 
 
 async def test_links_are_followed_and_the_kubelets_swap_is_seen(folder: ManifestsFolder, path: Path) -> None:
@@ -194,6 +195,7 @@ async def test_lost_notices_are_made_up_by_reading_everything(folder: ManifestsF
         os.unlink(path / "x.yaml")
     (path / "a.yaml").write_text(POD % "a")
     await seen.until_pods("a")
+    assert folder.view.problems == ()
 
 
 async def test_many_changes_at_once_are_read_in_few_batches(folder: ManifestsFolder, path: Path) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from flock.api.cidrs import special_kind
 from flock.api.problems import Problem
 from flock.api.reader import Notes, Section
-from flock.model.family import FAMILIES, Address, Family, family_of, parse_address
+from flock.model.family import FAMILIES, Address, Family, parse_address
 from flock.model.ids import parse_ifname
 
 MAX_U32 = 4294967295
@@ -25,7 +25,7 @@ _RESERVED_AS = frozenset({0, 23456, 65535, MAX_U32})
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@+~=,-]+")
 _SECRET_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
-_COMMUNITY = re.compile(r"\d{1,10}(:\d{1,10}){1,2}")
+_COMMUNITY = re.compile(r"[0-9]{1,10}(:[0-9]{1,10}){1,2}")
 
 
 class ImportPolicy(Enum):
@@ -309,8 +309,3 @@ def _parse_interface(text: str) -> str:
     if not _INTERFACE.fullmatch(text):
         raise ValueError("must be the name of one network interface")
     return parse_ifname(text)
-
-
-def is_link_local(peer: Peer) -> bool:
-    """Whether a session with the peer needs its interface."""
-    return special_kind(peer.address) == "link-local" and family_of(peer.address) is Family.IPV6

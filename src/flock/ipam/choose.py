@@ -6,7 +6,7 @@ allowed to choose. Nothing is claimed here. Errors name the CIDRs and the tries;
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv6Network
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from flock.ipam.embed import EmbedValues, embed_base
 from flock.ipam.pool import Pool
 from flock.ipam.span import Span
 from flock.model.family import Address, Family, canonical, family_of
+
+T = TypeVar("T")
 
 DRAWS = 16
 
@@ -46,36 +48,38 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
 
     def lowest(self, spans: Sequence[Span]) -> int:
         """The lowest free address of a CIDR picked at random, full ones passed over (I4, I8)."""
-        return self._try_each(spans, self._lowest, f"IPv4 allocation: {_listed(spans)} exhausted")
+        return self._try_each(spans, self._lowest, "IPv4 allocation: {} exhausted")
 
     def drawn(self, spans: Sequence[Span]) -> int:
         """A random interface identifier in a CIDR picked at random; a small CIDR is searched to its end (I3)."""
-        return self._try_each(spans, self._draw, f"IPv6 allocation: {DRAWS} collisions in {_listed(spans)}")
+        return self._try_each(spans, self._draw, f"IPv6 allocation: {DRAWS} collisions in {{}}")
 
     def built(self, spans: Sequence[Span], fields: Sequence[Field], values: EmbedValues) -> int:
         """An ip-algo address in a CIDR picked at random, N being drawn without replacement (I3)."""
-        bases: dict[Span, int] = {}
+        bases: list[tuple[Span, int]] = []
         misfit: InvalidConfig | None = None
         for span in spans:
             try:
-                bases[span] = embed_base(_ipv6(span), fields, values)
+                bases.append((span, embed_base(_ipv6(span), fields, values)))
             except InvalidConfig as error:
                 misfit = error
         if misfit is not None and not bases:
             raise misfit
-        for span in self._shuffled(bases):
-            number = self._nibble(span, bases[span])
+        for span, base in self._shuffled(bases):
+            number = self._nibble(span, base)
             if number is not None:
                 return number
         resting = [
             (rest.since, base | nibble)
-            for span, base in bases.items()
+            for span, base in bases
             for nibble in range(DRAWS)
             if (rest := self.pool.quarantine.get(base | nibble)) is not None and self._may(span, base | nibble)
         ]
         if resting:
             return min(resting)[1]
-        raise PoolExhausted(f"IPv6 allocation: {DRAWS} collisions in {_listed(list(bases))} (every N of the ip-algo)")
+        raise PoolExhausted(
+            f"IPv6 allocation: {DRAWS} collisions in {_listed([span for span, _ in bases])} (every N of the ip-algo)"
+        )
 
     def named(self, address: Address, span: Span) -> int:
         """The address that was asked for, or none; the same owner's quarantine is no obstacle."""
@@ -103,7 +107,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
                 return number
         resting = self.pool.longest_resting(spans)
         if resting is None:
-            raise PoolExhausted(exhausted)
+            raise PoolExhausted(exhausted.format(_listed(spans)))
         return resting
 
     def _lowest(self, span: Span) -> int | None:
@@ -146,7 +150,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
                 return number
         return None
 
-    def _shuffled(self, spans: Iterable[Span]) -> Iterator[Span]:
+    def _shuffled(self, spans: Iterable[T]) -> Iterator[T]:
         """The CIDRs in random order, drawn one at a time, so that the first costs one draw (I8)."""
         left = list(spans)
         while len(left) > 1:
