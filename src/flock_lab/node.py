@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 
 from flock.model.family import FAMILIES
-from flock.model.ownership import BIRD_CONFIG, BIRD_SOCKET, CNI_BIN_DIR, SHIM_NAME
+from flock.model.ownership import BIRD_CONFIG, BIRD_SOCKET
 from flock.system.files import write_atomic
 from flock.testing.wait import wait_until
 from flock_lab import cni, manifests
@@ -36,11 +36,9 @@ class Node(Host):
         self._log_start = 0
 
     def set_up(self) -> None:
-        """Addresses, the shim where it is built, and the NodeConfig. Forwarding is left off: it is the agent's."""
+        """Addresses and the NodeConfig. Forwarding is left off and the shim uninstalled: both are the agent's."""
         self.sysctl(f"net/ipv6/conf/{UPLINK}/accept_dad", 0)
         self.batch(node_commands(self.plan))
-        if (shim := shim_path()) is not None:
-            write_atomic(self.path(CNI_BIN_DIR / SHIM_NAME), shim.read_bytes(), 0o755)
         self.write_config()
 
     # Manifests
@@ -60,9 +58,11 @@ class Node(Host):
     def start_agent(self, *options: str) -> None:
         """Start the agent without waiting for it."""
         log = self.log("agent")
+        shim = shim_path()
+        install = ["--install-shim", str(shim)] if shim else []
         self._log_start = log.stat().st_size if log.exists() else 0
         self.agent = self.spawn(sys.executable, "-m", "flock.agent.main", "--node", self.name,
-                                "--manifests", MANIFESTS, "--log-format", "json", *options, log="agent")
+                                "--manifests", MANIFESTS, "--log-format", "json", *install, *options, log="agent")
 
     def agent_log(self) -> str:
         """What the agent has said since its last start."""

@@ -6,6 +6,7 @@ If the process dies on any line: a ping that runs ends by its own deadline.
 """
 
 import re
+import subprocess
 from dataclasses import dataclass
 
 from flock.model.family import Address, family_of, parse_address
@@ -53,6 +54,28 @@ def ping(host: Host, target: Address, netns: str | None = None, count: int = 1) 
     """Ping from a host, or from one of its pods."""
     done = host.run(*ping_argv(target, count=count), netns=netns, check=False, timeout=30.0)
     return parse_ping(done.stdout + done.stderr)
+
+
+class Stream:
+    """Echo requests at a steady rate; ``finish`` waits for the last and counts."""
+
+    def __init__(self, host: Host, target: Address, netns: str, *, count: int, interval: float) -> None:
+        self._host = host
+        self._process = host.pipe(*ping_argv(target, count=count, interval=interval, wait=1.0), netns=netns)
+        self._limit = count * interval * 5 + 20.0
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def finish(self) -> Ping:
+        """What it came to, once all are sent and answered."""
+        try:
+            out, _ = self._process.communicate(timeout=self._limit)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            out, _ = self._process.communicate()
+        return parse_ping(out.decode(errors="replace"))
 
 
 def trace(host: Host, target: Address, netns: str | None = None) -> list[Address | None]:
