@@ -166,9 +166,10 @@ def ensure_neighbour(ifindex: int, address: Address, mac: bytes) -> bytes:
     )
 
 
-def get_link(*, name: str) -> bytes:
-    """Ask for one link by name."""
-    return message(nl.RTM_GETLINK, 0, ifinfo(0), attr(nl.IFLA_IFNAME, name.encode() + b"\0"), _STRICT)
+def get_link(*, name: str = "", ifindex: int = 0) -> bytes:
+    """Ask for one link, by name or by index."""
+    named = attr(nl.IFLA_IFNAME, name.encode() + b"\0") if name else b""
+    return message(nl.RTM_GETLINK, 0, ifinfo(ifindex), named, _STRICT)
 
 
 def dump_veths() -> bytes:

@@ -33,9 +33,8 @@ class HomeNetns:
         self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self.inode = os.fstat(self.fd).st_ino
 
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self.fd)
+    def close(self) -> None:
+        os.close(self.fd)
 
     def check(self, netns_fd: int) -> int:
         """The inode of a pod's namespace; InvalidNetns for what is no network namespace, and for the node's own."""

@@ -26,7 +26,12 @@ from flock.netlink.wire import Message, messages, number_messages, parse_reply
 BATCH = 128
 """Messages in one send: so many refusals still fit into a receive buffer of default size."""
 
-_BUFFER = 1 << 17
+_ACK_BUFFER = 1 << 13
+"""An answer holds at most the refused message and a sentence. One of 128 KiB would be mapped anew for each call."""
+
+_DUMP_BUFFER = 1 << 15
+"""The most that the kernel puts into one datagram of a dump."""
+
 _DUMP_TRIES = 2
 
 
@@ -91,7 +96,7 @@ class NetlinkSocket:
         try:
             self._sock.send(data)
             while True:
-                for answer in messages(self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)):
+                for answer in messages(self._sock.recv(_ACK_BUFFER, socket.MSG_DONTWAIT)):
                     if answer.kind != nl.NLMSG_ERROR:
                         continue
                     reply = parse_reply(answer)
@@ -119,7 +124,7 @@ class NetlinkSocket:
         try:
             self._sock.send(request)
             while True:
-                for answer in messages(self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)):
+                for answer in messages(self._sock.recv(_DUMP_BUFFER, socket.MSG_DONTWAIT)):
                     interrupted = interrupted or bool(answer.flags & nl.NLM_F_DUMP_INTR)
                     if answer.kind == nl.NLMSG_DONE:
                         return found, interrupted
@@ -134,7 +139,7 @@ class NetlinkSocket:
         """The one answer to a request, or None where there is no such thing (ENODEV, ENOENT)."""
         try:
             self._sock.send(request)
-            for answer in messages(self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)):
+            for answer in messages(self._sock.recv(_DUMP_BUFFER, socket.MSG_DONTWAIT)):
                 if answer.kind != nl.NLMSG_ERROR:
                     return answer
                 reply = parse_reply(answer)

@@ -29,6 +29,8 @@ class Template:
         data = bytearray(self.data)
         for which, start, end in self.gaps:
             data[start:end] = values[which]
+        if len(data) != len(self.data):
+            raise ValueError("a value is longer or shorter than the template's")
         return data
 
 

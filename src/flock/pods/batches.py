@@ -55,7 +55,7 @@ def pod_batch(wiring: Wiring, ifindex: int) -> Batch:
 def _shape(wiring: Wiring) -> Shape:
     return Shape(
         wiring.mtu,
-        (len(wiring.host_ifname), len(wiring.alias), len(wiring.ifname.encode())),
+        (len(wiring.host_ifname), len(wiring.alias.encode()), len(wiring.ifname.encode())),
         tuple([Entry(each.family, each.proto, each.source is not None) for each in wiring.addresses]),
     )
 

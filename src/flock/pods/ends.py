@@ -70,6 +70,15 @@ class End:
             self.sock.run(again, f"routes without preferred source on {self.what}")
 
 
+def activate(sock: NetlinkSocket, ifindex: int) -> None:
+    """Let the host end send from now on: its carrier came when the pod's end went up.
+
+    The kernel has a work queue notice that; until then what the host sends is dropped: a pod's first answer. Asking for
+    a link takes it out of that queue (linkwatch_sync_dev in rtnl_getlink, Linux 6.8; before, the queue alone does it).
+    """
+    sock.get(get_link(ifindex=ifindex), "the new link")
+
+
 def find_link(sock: NetlinkSocket, name: str) -> Link | None:
     """A link by its name."""
     answer = sock.get(get_link(name=name), f"interface {name}")

@@ -1,40 +1,50 @@
 """Which steps put back what one notice says was taken. Pure.
 
-Invariant: only what the plan has is put back, and exactly that, so a notice about something else is no step at all.
+Invariant: only what the plan has is put back, so a notice about something else is no step at all. Where the kernel
+takes more than it tells, all of that is put back: the removal of an interface's last IPv4 address silently empties its
+routes and its neighbours (fib_disable_ip in net/ipv4/fib_frontend.c), a new MAC empties the neighbours, and a link that
+went down loses everything.
 """
 
+from flock.model.family import Address, family_of
 from flock.netlink.events import AddressGone, Event, LinkChanged, NeighbourGone, RouteGone
-from flock.netlink.messages import ensure_address, ensure_neighbour, set_link
+from flock.netlink.messages import set_link
 from flock.pods.plan import Wiring
-from flock.pods.steps import Step, gateway_addresses, host_neighbours, host_route_step, host_steps
+from flock.pods.steps import (
+    Step,
+    gateway_steps,
+    host_neighbour_steps,
+    host_route_steps,
+    host_steps,
+)
 
 
 def steps_against(event: Event, wiring: Wiring) -> list[Step]:
     """The steps for the host end of one attachment; none where the event takes nothing of it."""
     match event:
         case AddressGone(ifindex=index, address=lost):
-            return [
-                Step("gateway address", ensure_address(index, address, length), address)
-                for address, length in gateway_addresses(wiring)
-                if address == lost
-            ]
+            return _family_steps(wiring, index, lost)
         case NeighbourGone(ifindex=index, address=lost):
-            return [
-                Step("neighbour", ensure_neighbour(index, address, wiring.pod_mac), address)
-                for address in host_neighbours(wiring)
-                if address == lost
-            ]
+            return [step for step in host_neighbour_steps(wiring, index) if step.subject == lost]
         case RouteGone(ifindex=index, route=lost_route):
-            steps = [host_route_step(entry, index) for entry in wiring.addresses]
-            return [step for step in steps if step.route is not None and step.route.dst == lost_route.dst]
+            return [step for step in host_route_steps(wiring, index) if step.subject == lost_route.dst]
         case LinkChanged():
             return _restore(event, wiring)
         case _:
             return []
 
 
+def _family_steps(wiring: Wiring, index: int, lost: Address) -> list[Step]:
+    """If it is a gateway address that went: all of its family."""
+    gateways = gateway_steps(wiring, index)
+    if all(step.subject != lost for step in gateways):
+        return []
+    steps = [*gateways, *host_neighbour_steps(wiring, index), *host_route_steps(wiring, index)]
+    return [step for step in steps if step.family is family_of(lost)]
+
+
 def _restore(event: LinkChanged, wiring: Wiring) -> list[Step]:
-    """MAC and state first: either change empties what hangs off the link (neigh_changeaddr, addrconf_ifdown)."""
+    """MAC and state first, since either change empties what hangs off the link."""
     index = event.ifindex
     first = []
     if event.mac != wiring.host_mac:

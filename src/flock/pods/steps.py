@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import NamedTuple
 
-from flock.model.family import Address, Family, Network
+from flock.model.family import Address, Family, Network, family_of
 from flock.model.ownership import PROTO_HOME
 from flock.netlink.messages import (
     LOOSE_RP_FILTER,
@@ -34,12 +34,16 @@ class Step(NamedTuple):
 
     what: str
     request: bytes
-    subject: object = ""
+    subject: Address | Network | None = None
     route: Route | None = None
+
+    @property
+    def family(self) -> Family | None:
+        return None if self.subject is None else family_of(self.subject)
 
     def __str__(self) -> str:
         # Put together for an error alone: writing an address out costs more than sending it.
-        return f"{self.what} {self.subject}".rstrip()
+        return self.what if self.subject is None else f"{self.what} {self.subject}"
 
 
 def create_link(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -> Step:
@@ -61,22 +65,37 @@ def host_steps(wiring: Wiring, ifindex: int) -> list[Step]:
     """What the host end needs once the link is there."""
     return [
         Step("the host end's alias and options", host_options(wiring, ifindex)),
-        *(
-            Step("gateway address", ensure_address(ifindex, address, length), address)
-            for address, length in gateway_addresses(wiring)
-        ),
-        *(
-            Step("neighbour", ensure_neighbour(ifindex, address, wiring.pod_mac), address)
-            for address in host_neighbours(wiring)
-        ),
-        *(host_route_step(entry, ifindex) for entry in wiring.addresses),
+        *gateway_steps(wiring, ifindex),
+        *host_neighbour_steps(wiring, ifindex),
+        *host_route_steps(wiring, ifindex),
     ]
+
+
+def gateway_steps(wiring: Wiring, ifindex: int) -> list[Step]:
+    """The host end's own addresses."""
+    return [
+        Step("gateway address", ensure_address(ifindex, address, length), address)
+        for address, length in gateway_addresses(wiring)
+    ]
+
+
+def host_neighbour_steps(wiring: Wiring, ifindex: int) -> list[Step]:
+    """Whom the host reaches over the link."""
+    return [
+        Step("neighbour", ensure_neighbour(ifindex, address, wiring.pod_mac), address)
+        for address in host_neighbours(wiring)
+    ]
+
+
+def host_route_steps(wiring: Wiring, ifindex: int) -> list[Step]:
+    """The host's routes to the pod's addresses."""
+    return [host_route_step(entry, ifindex) for entry in wiring.addresses]
 
 
 def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
     """What the pod's end needs once the link is there."""
     return [
-        Step("the pod end's options", pod_options(wiring, ifindex)),
+        Step("the pod end's options", pod_options(ifindex)),
         Step("link up", set_link(ifindex, up=True)),
         *(
             Step("address", ensure_address(ifindex, address, length), address)
@@ -93,13 +112,12 @@ def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
 
 def host_options(wiring: Wiring, ifindex: int) -> bytes:
     """Alias, reverse path filter, and no link-local address but ``fe80::1``."""
-    options = (LOOSE_RP_FILTER, NO_LINK_LOCAL) if wiring.pod_link_local is not None else (LOOSE_RP_FILTER,)
-    return set_family_options(ifindex, *options, alias=wiring.alias)
+    return set_family_options(ifindex, LOOSE_RP_FILTER, NO_LINK_LOCAL, alias=wiring.alias)
 
 
-def pod_options(wiring: Wiring, ifindex: int) -> bytes:
-    """No link-local address of the kernel's own making."""
-    return set_family_options(ifindex, *([NO_LINK_LOCAL] if wiring.pod_link_local is not None else []))
+def pod_options(ifindex: int) -> bytes:
+    """No link-local address of the kernel's own making, in a pod without IPv6 neither."""
+    return set_family_options(ifindex, NO_LINK_LOCAL)
 
 
 def gateway_addresses(wiring: Wiring) -> Iterator[tuple[Address, int]]:

@@ -42,7 +42,7 @@ from flock.netlink.messages import Link, delete_link
 from flock.netlink.netns import HomeNetns
 from flock.netlink.socket import NetlinkError, NetlinkSocket, Refusal, interface_name
 from flock.pods.batches import host_batch, pod_batch
-from flock.pods.ends import End, find_link, read_link, read_links
+from flock.pods.ends import End, activate, find_link, read_link, read_links
 from flock.pods.healing import steps_against
 from flock.pods.observe import Difference, ObservedLink, Side, host_differences, pod_differences
 from flock.pods.plan import Wiring
@@ -79,6 +79,11 @@ class _Here:
         self.home = HomeNetns()
         self.sock = NetlinkSocket()
 
+    def __del__(self) -> None:
+        # The thread has ended.
+        self.sock.close()
+        self.home.close()
+
 
 class PodWiring:
     """The one writer of pods' links on this node."""
@@ -105,6 +110,7 @@ class PodWiring:
                 refusals = pod.send(pod_batch(wiring, wired.pod_ifindex))
                 if refusals:
                     pod.finish(pod_steps(wiring, wired.pod_ifindex), refusals)
+                activate(self._here().sock, wired.host_ifindex)
             except BaseException:
                 self._undo(wired.host_ifindex)
                 raise
@@ -150,7 +156,7 @@ class PodWiring:
         if refusal.errno == errno.EBUSY:
             return _IndexTaken(wiring.host_ifname)
         if refusal.errno != errno.EEXIST:
-            if refusal.errno in (errno.EBADF, errno.EINVAL) and "namespace" in refusal.text:
+            if refusal.errno == errno.EBADF:
                 return InvalidNetns("the pod's network namespace is gone", refusal.text)
             return NetlinkError(f"link {wiring.host_ifname}", [refusal])
         if find_link(self._here().sock, wiring.host_ifname) is not None:
