@@ -59,15 +59,15 @@ async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -
     """Run one program to its end. Any exit code is an answer; only a missing program and a late one are errors."""
     if not argv or any("\0" in word for word in argv):
         raise ProgramMissing("a program can't be run", "an argument is empty or holds a NUL")
-    loop = asyncio.get_running_loop()
+    stdin = asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE
+    starting = asyncio.ensure_future(_start(argv, stdin))
     try:
-        transport, conversation = await loop.subprocess_exec(
-            lambda: _Conversation(loop.create_future(), loop.create_future()), *argv,
-            stdin=asyncio.subprocess.PIPE if input is not None else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)
-    except OSError as error:
-        raise ProgramMissing(f"{argv[0]} can't be run", error.strerror or str(error)) from error
-    pid = transport.get_pid()
+        transport, conversation = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # asyncio itself would kill the program alone and wait for its children, which hold the pipes.
+        transport, conversation = await starting
+        await _end(transport, conversation)
+        raise
     try:
         _feed(transport, input)
         async with asyncio.timeout(timeout):
@@ -75,12 +75,20 @@ async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -
     except TimeoutError as error:
         raise ProgramTimeout(f"{argv[0]} didn't end within {timeout:g} s") from error
     finally:
-        if not conversation.over.done():
-            await _end(pid, conversation)
-        transport.close()
+        await _end(transport, conversation)
     code = transport.get_returncode()
     return Completed(argv=tuple(argv), code=-signal.SIGKILL if code is None else code,
                      stdout=bytes(conversation.output[1]), stderr=bytes(conversation.output[2]))
+
+
+async def _start(argv: Sequence[str], stdin: int) -> "tuple[asyncio.SubprocessTransport, _Conversation]":
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.subprocess_exec(
+            lambda: _Conversation(loop.create_future(), loop.create_future()), *argv, stdin=stdin,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise ProgramMissing(f"{argv[0]} can't be run", error.strerror or str(error)) from error
 
 
 class _Conversation(asyncio.SubprocessProtocol):
@@ -112,13 +120,15 @@ def _feed(transport: asyncio.SubprocessTransport, data: bytes | None) -> None:
         pipe.write_eof()
 
 
-async def _end(pid: int, conversation: _Conversation) -> None:
-    """Kill the program and its children (they hold its pipes even where it has ended itself), and wait for it.
+async def _end(transport: asyncio.SubprocessTransport, conversation: _Conversation) -> None:
+    """Kill what still runs, children too (they hold the pipes even where the program has ended), and wait for it.
 
     The transport may only be closed after that: it would reap the child under asyncio's own watcher.
     """
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):  # a process that the kernel itself holds can't be waited for
-        async with asyncio.timeout(_KILL_DEADLINE):
-            await asyncio.shield(conversation.ended)
+    if not conversation.over.done():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):  # a process that the kernel itself holds can't be waited for
+            async with asyncio.timeout(_KILL_DEADLINE):
+                await asyncio.shield(conversation.ended)
+    transport.close()
