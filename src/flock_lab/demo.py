@@ -18,6 +18,7 @@ from flock.errors import FlockError
 from flock.model.family import FAMILIES, Address, Family
 from flock.testing.wait import WaitTimeout
 from flock_lab.cni import Pod
+from flock_lab.host import Host
 from flock_lab.lab import Lab
 from flock_lab.node import Node
 from flock_lab.plan import ROUTER_ASN, WORLD
@@ -153,7 +154,7 @@ def _show_router(lab: Lab) -> None:
 
 def _names(lab: Lab, pods: list[tuple[Node, Pod]]) -> dict[Address, str]:
     """Whose an address is, as the paths are told."""
-    names: dict[Address, str] = dict.fromkeys(WORLD.values(), "the world")
+    names: dict[Address, str] = dict.fromkeys(WORLD.values(), "router")
     for node in lab.nodes:
         for link in node.plan.links.values():
             names |= {link.node: node.name, link.router: "router"}
@@ -183,7 +184,9 @@ To take it down:
 
 
 def _show_logs(lab: Lab) -> None:
-    for host, log in [(node, name) for node in lab.nodes for name in ("agent", "bird")]:
+    logs: list[tuple[Host, str]] = [(lab.router, "bird")]
+    logs += [(node, log) for node in lab.nodes for log in ("agent", "bird")]
+    for host, log in logs:
         if tail := host.tail(log):
             print(f"\n--- the end of {log} on {host.name}\n{tail}", file=sys.stderr)
 

@@ -84,7 +84,12 @@ def log_path(record: LabRecord, host: str) -> Path:
 
 
 def enter_argv(mark: ProcessMark, argv: list[str], netns: str | None = None) -> list[str]:
-    """The command line that runs ``argv`` in a host, or in one of its pods' namespaces: for a terminal."""
+    """The command line that runs ``argv`` in a host, or in one of its pods' namespaces: for a terminal.
+
+    It stays in the folder where it was called, if the host has that (not below /run, which is the host's own).
+    """
+    here = Path.cwd()
+    there = here if Path(f"/proc/{mark.pid}/root{here}").is_dir() else Path("/")
     inner = ["nsenter", f"--net=/run/netns/{netns}", "--", *argv] if netns else argv
-    spaces = ("--mount", "--net", "--pid", "--uts", "--root", "--wd=/")
+    spaces = ("--mount", "--net", "--pid", "--uts", "--root", f"--wdns={there}")
     return ["nsenter", f"--target={mark.pid}", *spaces, "--", *inner]

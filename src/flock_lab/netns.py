@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 NETNS_DIR = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
@@ -72,7 +72,7 @@ class Netns:
         """Unname the namespace; the kernel removes it when nobody is inside any more. Doing it twice is fine."""
         subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
 
-    def __enter__(self) -> "Netns":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,7 +88,7 @@ def run_in(path: Path, function: Callable[[], _T]) -> _T:
         try:
             enter(path)
             results.append(function())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that called
             failures.append(error)
 
     thread = threading.Thread(target=body, name=f"netns {path.name}")

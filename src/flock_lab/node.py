@@ -14,6 +14,7 @@ from flock.model.ownership import BIRD_CONFIG, BIRD_SOCKET
 from flock.system.files import write_atomic
 from flock.testing.wait import wait_until
 from flock_lab import cni, manifests
+from flock_lab.bird import BirdProcess
 from flock_lab.cni import Pod, Reply, Sandbox
 from flock_lab.host import Host, Popen
 from flock_lab.plan import UPLINK, NodePlan, node_commands
@@ -32,7 +33,7 @@ class Node(Host):
         super().__init__(record, plan.name, mark)
         self.plan = plan
         self.agent: Popen | None = None
-        self.bird: Popen | None = None
+        self._bird = BirdProcess(self, str(BIRD_CONFIG), str(BIRD_SOCKET))
         self._log_start = 0
 
     def set_up(self) -> None:
@@ -87,20 +88,15 @@ class Node(Host):
     def start_bird(self, *, recover: bool = False) -> None:
         """Start BIRD as its unit would: once the agent has written a configuration; ``recover`` is ``-R``."""
         wait_until(self.path(BIRD_CONFIG).exists, 20.0, f"{BIRD_CONFIG} in {self.name}")
-        options = ["-R"] if recover else []
-        self.bird = self.spawn("bird", "-f", "-c", str(BIRD_CONFIG), "-s", str(BIRD_SOCKET), *options, log="bird")
-        wait_until(lambda: self.birdc("show", "status", check=False).startswith("BIRD"), 10.0, f"BIRD in {self.name}")
+        self._bird.start(recover=recover)
 
     def kill_bird(self) -> None:
         """End BIRD without a withdrawal, as a hitless restart does."""
-        if self.bird is not None:
-            self.bird.send_signal(signal.SIGKILL)
-            self.await_exit(self.bird, "BIRD", 10.0)
-            self.bird = None
+        self._bird.kill()
 
-    def birdc(self, *words: str, check: bool = True) -> str:
+    def birdc(self, *words: str) -> str:
         """Ask the node's BIRD, as an operator would."""
-        return self.run("birdc", "-s", str(BIRD_SOCKET), *words, check=check).stdout
+        return self._bird.ask(*words)
 
     def start(self) -> None:
         """Agent, then BIRD; both answer when this returns."""

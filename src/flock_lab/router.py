@@ -7,13 +7,13 @@ If the process dies on any line: BIRD and its files are in the host's namespaces
 """
 
 import json
-import signal
 from collections.abc import Sequence
 from ipaddress import ip_network
 
 from flock.model.family import FAMILIES, Family, Network, family_of
 from flock.testing.wait import wait_until
-from flock_lab.host import Host, Popen
+from flock_lab.bird import BirdProcess
+from flock_lab.host import Host
 from flock_lab.plan import ROUTER_ASN, NodePlan, router_commands
 from flock_lab.state import LabRecord, ProcessMark
 
@@ -31,7 +31,7 @@ class Router(Host):
         super().__init__(record, NAME, mark)
         self.plans = list(plans)
         self._extra = tuple(extra)
-        self._bird: Popen | None = None
+        self._bird = BirdProcess(self, CONFIG, SOCKET)
 
     def set_up(self) -> None:
         """Addresses and forwarding; the cables are laid already."""
@@ -44,20 +44,15 @@ class Router(Host):
 
     def start_bird(self) -> None:
         """Start the routing daemon and wait until it answers."""
-        self._bird = self.spawn("bird", "-f", "-c", CONFIG, "-s", SOCKET, log="bird")
-        wait_until(lambda: self.birdc("show", "status", check=False).startswith("BIRD"), 10.0,
-                   f"BIRD in {self.name}")
+        self._bird.start()
 
     def kill_bird(self) -> None:
         """End it as a crash would."""
-        if self._bird is not None:
-            self._bird.send_signal(signal.SIGKILL)
-            self.await_exit(self._bird, "BIRD", 10.0)
-            self._bird = None
+        self._bird.kill()
 
-    def birdc(self, *words: str, check: bool = True) -> str:
+    def birdc(self, *words: str) -> str:
         """Ask the router's BIRD, as an operator would."""
-        return self.run("birdc", "-s", SOCKET, *words, check=check).stdout
+        return self._bird.ask(*words)
 
     def learned(self) -> frozenset[Network]:
         """What it forwards to the nodes: the kernel's routes that came by BGP."""

@@ -52,7 +52,7 @@ def parse_ping(text: str) -> Ping:
 
 def ping(host: Host, target: Address, netns: str | None = None, count: int = 1) -> Ping:
     """Ping from a host, or from one of its pods."""
-    done = host.run(*ping_argv(target, count=count), netns=netns, check=False, timeout=30.0)
+    done = host.run(*ping_argv(target, count=count, interval=0.05), netns=netns, check=False, timeout=30.0)
     return parse_ping(done.stdout + done.stderr)
 
 

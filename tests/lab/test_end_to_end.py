@@ -19,7 +19,7 @@ from flock_lab.trace import ping, trace
 pytestmark = [pytest.mark.kernel, pytest.mark.lab]
 
 
-def _must_answer(source: Placed, target: object, count: int = 3) -> None:
+def must_answer(source: Placed, target: object, count: int = 3) -> None:
     answer = ping(source.node, target, source.pod.netns, count)  # type: ignore[arg-type]
     assert (answer.sent, answer.received) == (count, count), answer.text
 
@@ -27,8 +27,8 @@ def _must_answer(source: Placed, target: object, count: int = 3) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pods_on_two_nodes_talk_both_ways(pair: tuple[Placed, Placed], family: Family) -> None:
     left, right = pair
-    _must_answer(left, right.pod.address(family))
-    _must_answer(right, left.pod.address(family))
+    must_answer(left, right.pod.address(family))
+    must_answer(right, left.pod.address(family))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -45,8 +45,8 @@ def test_a_pod_reaches_its_gateway_its_node_and_the_world(pair: tuple[Placed, Pl
     gateway = {Family.IPV6: "fe80::1%eth0", Family.IPV4: "169.254.1.1"}[family]
     answer = left.node.run("ping", "-n", "-c", "2", "-i", "0.2", "-W", "2", gateway, netns=left.pod.netns, check=False)
     assert answer.returncode == 0, answer.stdout
-    _must_answer(left, left.node.plan.address(family))
-    _must_answer(left, WORLD[family])
+    must_answer(left, left.node.plan.address(family))
+    must_answer(left, WORLD[family])
 
 
 def test_a_node_reaches_its_pods_from_its_own_address(pair: tuple[Placed, Placed]) -> None:
@@ -162,7 +162,7 @@ def test_R14_a_cidr_that_is_added_and_removed_takes_effect_without_a_restart(
     assert pod.address(Family.IPV4) in extra4
     assert pod.address(Family.IPV6) in extra6
     for family in FAMILIES:
-        _must_answer(pair[1], pod.address(family), 1)
+        must_answer(pair[1], pod.address(family), 1)
     node.write_config()
     lab.router.await_forgotten(extra4, extra6)
     assert node.check(pod).code == 0, "an existing pod keeps its addresses"
@@ -186,7 +186,7 @@ def test_a_pod_of_hostRoutes_is_announced_by_itself(lab: Lab, node: Node, pair: 
     pod = node.pod("apart", annotations={"cidr6": str(some)})
     leg = ip_network(f"{pod.address(Family.IPV6)}/128")
     lab.router.await_learned(leg)
-    _must_answer(pair[1], pod.address(Family.IPV6), 1)
+    must_answer(pair[1], pod.address(Family.IPV6), 1)
     node.remove(pod)
     lab.router.await_forgotten(leg)
 

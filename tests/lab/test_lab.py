@@ -82,7 +82,7 @@ class Held:
         assert left == [], "processes are left in the lab's namespaces"
 
 
-def _must_be_gone(before: Machine, held: Held) -> None:
+def must_be_gone(before: Machine, held: Held) -> None:
     held.must_be_left_by_all()
     wait_until(lambda: Machine.seen() == before, 10.0, f"{Machine.seen()} as {before}")
 
@@ -111,7 +111,7 @@ def test_a_node_sees_its_own_folders_and_the_machine_none_of_them(lab_name: str)
         assert during.folders - before.folders <= {"/run/flock-lab"}
         held = Held(lab_name)
         assert len(held.numbers) == 8, "a net, mnt, pid and uts namespace for node and router"
-    _must_be_gone(before, held)
+    must_be_gone(before, held)
 
 
 def test_a_node_is_fresh_so_that_only_the_agent_turns_forwarding_on(lab_name: str) -> None:
@@ -139,7 +139,7 @@ def test_after_the_lab_process_is_killed_down_leaves_nothing(lab_name: str) -> N
     held = Held(lab_name)
     assert Lab.down(lab_name)
     assert state.marked(record.token) == []
-    _must_be_gone(before, held)
+    must_be_gone(before, held)
     assert not Lab.down(lab_name)
 
 
@@ -153,7 +153,7 @@ def test_killed_while_it_is_being_made_it_can_be_taken_down(lab_name: str, milli
         process.kill()
     held = Held(lab_name)
     assert Lab.down(lab_name)
-    _must_be_gone(before, held)
+    must_be_gone(before, held)
 
 
 def test_asked_to_end_the_lab_process_takes_its_lab_down(lab_name: str) -> None:
@@ -163,7 +163,7 @@ def test_asked_to_end_the_lab_process_takes_its_lab_down(lab_name: str) -> None:
         assert process.stdout.readline() == "up\n"
         held = Held(lab_name)
         process.send_signal(signal.SIGINT)
-    _must_be_gone(before, held)
+    must_be_gone(before, held)
 
 
 def test_a_lab_in_use_is_left_alone(lab_name: str) -> None:

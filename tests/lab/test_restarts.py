@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.lab]
 
 RATE = 1000
 SECONDS = 5
-NO_PEERS = {"peers": []}
+NO_PEERS: dict[str, object] = {"peers": []}
 
 
 def _streams(pair: tuple[Placed, Placed]) -> list[Stream]:
@@ -25,7 +25,7 @@ def _streams(pair: tuple[Placed, Placed]) -> list[Stream]:
             for source, target in ((left, right), (right, left)) for family in FAMILIES]
 
 
-def _must_have_lost_nothing(streams: list[Stream]) -> None:
+def must_have_lost_nothing(streams: list[Stream]) -> None:
     assert all(stream.running for stream in streams), "the pings ended first: nothing was shown"
     for result in [stream.finish() for stream in streams]:
         assert (result.sent, result.lost) == (RATE * SECONDS, 0), result.text
@@ -38,7 +38,7 @@ def test_agents_killed_and_restarted_under_pings_lose_nothing(lab: Lab, pair: tu
         node.start_agent()
     for node in lab.nodes:
         node.wait_ready()
-    _must_have_lost_nothing(streams)
+    must_have_lost_nothing(streams)
 
 
 def test_agents_stopped_by_SIGTERM_under_pings_lose_nothing(lab: Lab, pair: tuple[Placed, Placed]) -> None:
@@ -50,7 +50,7 @@ def test_agents_stopped_by_SIGTERM_under_pings_lose_nothing(lab: Lab, pair: tupl
         node.start_agent()
     for node in lab.nodes:
         node.wait_ready()
-    _must_have_lost_nothing(streams)
+    must_have_lost_nothing(streams)
     assert lab.router.learned() == {cidr for node in lab.nodes for cidr in node.plan.cidrs.values()}
 
 

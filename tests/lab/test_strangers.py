@@ -29,7 +29,7 @@ def _heal_times(placed: Placed, pattern: str, *commands: str) -> list[float]:
     return times
 
 
-def _must_be_at_once(times: list[float]) -> None:
+def must_be_at_once(times: list[float]) -> None:
     assert statistics.median(times) < BAR, f"seconds: {times}"
 
 
@@ -37,7 +37,7 @@ def _must_be_at_once(times: list[float]) -> None:
 def test_a_pods_host_route_is_back_at_once(pair: tuple[Placed, Placed], family: Family) -> None:
     left, _ = pair
     address = left.pod.address(family)
-    _must_be_at_once(_heal_times(left, rf"^{address} dev {left.pod.host_ifname} .*proto 70", f"-{family.suffix}",
+    must_be_at_once(_heal_times(left, rf"^{address} dev {left.pod.host_ifname} .*proto 70", f"-{family.suffix}",
                                  "route", "del", str(address), "dev", left.pod.host_ifname))
 
 
@@ -45,14 +45,14 @@ def test_a_pods_host_route_is_back_at_once(pair: tuple[Placed, Placed], family: 
 def test_a_pods_neighbour_is_back_at_once(pair: tuple[Placed, Placed], family: Family) -> None:
     left, _ = pair
     address = left.pod.address(family)
-    _must_be_at_once(_heal_times(left, rf"^{address} dev {left.pod.host_ifname} ", "neigh", "del", str(address),
+    must_be_at_once(_heal_times(left, rf"^{address} dev {left.pod.host_ifname} ", "neigh", "del", str(address),
                                  "dev", left.pod.host_ifname))
 
 
 @pytest.mark.parametrize("address", ["fe80::1/64", "169.254.1.1/32"])
 def test_a_host_ends_gateway_address_is_back_at_once(pair: tuple[Placed, Placed], address: str) -> None:
     left, _ = pair
-    _must_be_at_once(_heal_times(left, rf"{left.pod.host_ifname} +inet6? {re.escape(address)}", "address", "del",
+    must_be_at_once(_heal_times(left, rf"{left.pod.host_ifname} +inet6? {re.escape(address)}", "address", "del",
                                  address, "dev", left.pod.host_ifname))
 
 
@@ -60,7 +60,7 @@ def test_a_host_ends_gateway_address_is_back_at_once(pair: tuple[Placed, Placed]
 def test_R10_a_summary_blackhole_is_back_at_once(lab: Lab, pair: tuple[Placed, Placed], family: Family) -> None:
     left, _ = pair
     cidr = left.node.plan.cidrs[family]
-    _must_be_at_once(_heal_times(left, rf"^blackhole {cidr} .*proto 71", f"-{family.suffix}", "route", "del",
+    must_be_at_once(_heal_times(left, rf"^blackhole {cidr} .*proto 71", f"-{family.suffix}", "route", "del",
                                  "blackhole", str(cidr), "proto", "71"))
     lab.router.await_learned(cidr)
 
