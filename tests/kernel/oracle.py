@@ -1,6 +1,7 @@
 """What pyroute2 says of a namespace: the independent reader that flock's own packing is judged by."""
 
 from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple, TypeVar
 
 from pyroute2 import IPRoute
@@ -9,6 +10,8 @@ from pyroute2.netlink import nlmsg
 from flock_lab.netns import Netns
 
 _T = TypeVar("_T")
+
+Prefix = IPv4Network | IPv6Network
 
 
 class SeenAddress(NamedTuple):

@@ -25,7 +25,9 @@ from flock.netlink.wire import messages
 
 _READS = 128
 _DATAGRAM = 1 << 15
-_BUFFER = 8 << 20
+BUFFER = 8 << 20
+"""Room for the notices of a thousand links that go at once; only the superuser may have so much."""
+
 _SO_RCVBUFFORCE = 33
 
 LOSS_GROUPS = (
@@ -41,12 +43,12 @@ LOSS_GROUPS = (
 class Monitor:
     """A multicast socket that listens in the namespace of the thread that made it."""
 
-    def __init__(self, groups: Iterable[int], program: bytes) -> None:
+    def __init__(self, groups: Iterable[int], program: bytes, buffer: int = BUFFER) -> None:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
         try:
             with contextlib.suppress(PermissionError):
-                self._sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+                self._sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer)
             attach(self._sock, program)
             # Without a port of its own a socket counts as the sender of the kernel's notices, and gets none.
             self._sock.bind((0, 0))
@@ -62,9 +64,9 @@ class Monitor:
         return cls((nl.RTNLGRP_LINK,), gone_links_filter())
 
     @classmethod
-    def of_losses(cls) -> "Monitor":
+    def of_losses(cls, buffer: int = BUFFER) -> "Monitor":
         """Hears of routes, neighbours and addresses that are gone and of flock's links that were changed."""
-        return cls(LOSS_GROUPS, losses_filter())
+        return cls(LOSS_GROUPS, losses_filter(), buffer)
 
     def fileno(self) -> int:
         return self._sock.fileno()

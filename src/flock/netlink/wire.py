@@ -80,7 +80,7 @@ def number_messages(batch: bytearray) -> int:
 _LITTLE = struct.pack("=H", 1) == b"\1\0"
 
 
-def messages(datagram: bytes | memoryview) -> Iterator[Message]:
+def messages(datagram: bytes | bytearray | memoryview) -> Iterator[Message]:
     """The messages of one datagram, in order."""
     view = memoryview(datagram)
     offset, end = 0, len(view)
