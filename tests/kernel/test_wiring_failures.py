@@ -54,7 +54,7 @@ def test_a_foreign_interface_of_that_name_in_the_pod_is_left_alone(node: Netns, 
 
 def test_a_failure_on_the_host_end_leaves_neither_end(node: Netns, pod: Netns) -> None:
     # IPv6 doesn't run on a link with an MTU below 1280, so its options are refused when both ends are there already.
-    with pytest.raises(IOFailure, match=r"the kernel refused the host end's alias and options on .* not supported"):
+    with pytest.raises(IOFailure, match=r"the kernel refused alias and options on the host end .* not supported"):
         wire(node, pod, plan(attachment(1, mtu=1000)))
     nothing_is_left(node, pod)
 

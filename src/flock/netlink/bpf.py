@@ -28,6 +28,8 @@ _TYPE = 4
 _RTM_PROTOCOL = 16 + 5
 _IFI_ATTRIBUTES = 16 + 16
 _IFI_FLAGS = 24 if sys.byteorder == "little" else 27
+_IFI_CHANGE = 31 if sys.byteorder == "little" else 28
+"""The highest byte of ifi_change: all ones in the notice of a link that was just made (rtnl_configure_link)."""
 
 
 class Line(NamedTuple):
@@ -66,12 +68,14 @@ def losses_filter() -> bytes:
             Line(IF_EQUAL, PROTO_ANNOUNCED, yes="accept", no="drop"),
             *_named_like_ours(label="link"),
             Line(LOAD_BYTE, _IFI_FLAGS),
-            Line(IF_BITS, nl.IFF_UP, no="accept"),
+            Line(IF_BITS, nl.IFF_UP, no="down"),
             *_attribute(nl.IFLA_ADDRESS),
             Line(IF_EQUAL, 0, yes="accept"),
             Line(COPY_TO_X, 0),
             Line(LOAD_HALF_AT_X, 4),
-            Line(IF_EQUAL, int.from_bytes(MAC_PREFIX, "big"), yes="drop"),
+            Line(IF_EQUAL, int.from_bytes(MAC_PREFIX, "big"), yes="drop", no="accept"),
+            Line(LOAD_BYTE, _IFI_CHANGE, label="down"),
+            Line(IF_EQUAL, 0xFF, yes="drop"),
             *_ENDS,
         ]
     )

@@ -68,7 +68,7 @@ def ifinfo(ifindex: int, flags: int = 0, change: int = 0) -> bytes:
 def new_veth(
     *, name: str, ifindex: int, mac: bytes, peer: str, peer_ifindex: int, peer_mac: bytes, netns_fd: int, mtu: int
 ) -> bytes:
-    """Make a veth pair: one end here and up, the other born in another namespace and down.
+    """Make a veth pair: one end here, the other born in another namespace, both down.
 
     A peer that is to be up at once fails with ENOTCONN (veth_open runs before the pair is joined). One queue on each
     side: by default the kernel makes one for every possible CPU.
@@ -85,7 +85,7 @@ def new_veth(
     return message(
         nl.RTM_NEWLINK,
         nl.NLM_F_CREATE | nl.NLM_F_EXCL,
-        ifinfo(ifindex, nl.IFF_UP, nl.IFF_UP),
+        ifinfo(ifindex),
         attr(nl.IFLA_IFNAME, name.encode() + b"\0"),
         attr(nl.IFLA_ADDRESS, mac),
         size,
@@ -108,7 +108,9 @@ LOOSE_RP_FILTER = nested(nl.AF_INET, nested(nl.IFLA_INET_CONF, attr_u32(nl.IPV4_
 def set_family_options(ifindex: int, *options: bytes, alias: str | None = None) -> bytes:
     """Set per-family options of a link that exists, and its alias.
 
-    In the creating message IFLA_AF_SPEC fails with EAFNOSUPPORT, since no family knows the link yet.
+    In the creating message IFLA_AF_SPEC fails with EAFNOSUPPORT, since no family knows the link yet. On a link that is
+    up each such change walks the node's whole IPv6 table (NETDEV_CHANGE, rt6_sync_down_dev); while it is down it
+    doesn't.
     """
     name = attr(nl.IFLA_IFALIAS, alias.encode()) if alias is not None else b""
     return message(nl.RTM_NEWLINK, 0, ifinfo(ifindex), name, nested(nl.IFLA_AF_SPEC, *options) if options else b"")

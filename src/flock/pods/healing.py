@@ -44,11 +44,8 @@ def _family_steps(wiring: Wiring, index: int, lost: Address) -> list[Step]:
 
 
 def _restore(event: LinkChanged, wiring: Wiring) -> list[Step]:
-    """MAC and state first, since either change empties what hangs off the link."""
+    """The MAC first, since a new one empties what hangs off the link."""
     index = event.ifindex
-    first = []
     if event.mac != wiring.host_mac:
-        first.append(Step("MAC", set_link(index, mac=wiring.host_mac)))
-    if not event.up:
-        first.append(Step("link up", set_link(index, up=True)))
-    return [*first, *host_steps(wiring, index)] if first else []
+        return [Step("MAC", set_link(index, mac=wiring.host_mac)), *host_steps(wiring, index)]
+    return [] if event.up else host_steps(wiring, index)

@@ -64,7 +64,8 @@ def create_link(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -
 def host_steps(wiring: Wiring, ifindex: int) -> list[Step]:
     """What the host end needs once the link is there."""
     return [
-        Step("the host end's alias and options", host_options(wiring, ifindex)),
+        Step("alias and options", host_options(wiring, ifindex)),
+        Step("link up", set_link(ifindex, up=True)),
         *gateway_steps(wiring, ifindex),
         *host_neighbour_steps(wiring, ifindex),
         *host_route_steps(wiring, ifindex),
@@ -95,7 +96,7 @@ def host_route_steps(wiring: Wiring, ifindex: int) -> list[Step]:
 def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
     """What the pod's end needs once the link is there."""
     return [
-        Step("the pod end's options", pod_options(ifindex)),
+        Step("options", pod_options(ifindex)),
         Step("link up", set_link(ifindex, up=True)),
         *(
             Step("address", ensure_address(ifindex, address, length), address)
