@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.cluster import pings
 from tests.cluster.conftest import Runtime
 from tests.cluster.containerd import PodSandbox
 from tests.cluster.ground import Ground, must_not_be_named
@@ -17,7 +18,6 @@ from flock_lab.host import Host
 from flock_lab.state import LabError
 
 pytestmark = pytest.mark.cluster
-PING = ("ping", "-c", "2", "-i", "0.2", "-W", "2")
 
 
 @contextmanager
@@ -30,8 +30,7 @@ def pod(runtime: Runtime, name: str, *host_ports: tuple[int, int]) -> Iterator[P
 
 
 def must_answer(runtime: Runtime, container: str, target: Address) -> None:
-    said = runtime.containerd.execute(container, *PING, str(target))
-    assert "2 packets received" in said, said
+    pings.must_be_answered(runtime.containerd.execute(container, *pings.command(target)))
 
 
 def fetch(host: Host, address: Address, port: int) -> bytes:
@@ -63,8 +62,8 @@ def test_containers_of_two_nodes_and_two_runtimes_reach_each_other_through_the_r
     with pod(debian, "here") as here, pod(current, "there") as there:
         container = debian.containerd.run_container(here)
         for family in FAMILIES:
-            said = debian.containerd.execute(container, *PING, str(there.address(family)))
-            assert "2 packets received" in said, said
+            said = debian.containerd.execute(container, *pings.command(there.address(family)))
+            pings.must_be_answered(said)
             assert "ttl=61" in said, f"node, router and node are three hops: {said}"
 
 
