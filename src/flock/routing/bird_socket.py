@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 
 from flock.errors import IOFailure
+from flock.model.text import shown
 from flock.routing.bird_protocol import GREETING, Reply, ReplyReader
 
 DEADLINE = 5.0
@@ -37,7 +38,7 @@ class BirdRefused(IOFailure):
 async def ask(path: Path, command: str, deadline: float = DEADLINE) -> Reply:
     """Send one command and return its reply, whatever its code."""
     if len(command.encode()) > _COMMAND_LIMIT or not command.isprintable():
-        raise ValueError(f"{command[:80]!r} is no command for BIRD")
+        raise IOFailure(f"{shown(command)} is no command for BIRD")
     try:
         async with asyncio.timeout(deadline):
             connection = await _connect(path)
