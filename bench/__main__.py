@@ -41,8 +41,8 @@ def _level(ours: Flock, theirs: Reference, slots: list[Slot], pods: int) -> tupl
     _say(f"single calls, {pods} pods")
     samples = latency.Singles(ours, theirs, slots[0], slots[1]).run()
     _say(f"{AT_ONCE} at once, {pods} pods")
-    walls = burst.run_bursts(ours, theirs, slots)
-    return samples, latency.pod_figures(samples, pods) + burst.burst_figures(walls, len(slots), pods)
+    bursts = burst.run_bursts(ours, theirs, slots)
+    return samples, latency.pod_figures(samples, pods) + burst.burst_figures(bursts, len(slots), pods)
 
 
 def _store() -> list[Figure]:

@@ -1,18 +1,15 @@
-"""Single calls, exec to exit, all kinds interleaved in random order behind a gate: STATUS, ADD, DEL and their CPU."""
+"""Single calls, exec to exit, all kinds interleaved in random order behind a gate: STATUS, ADD, DEL."""
 
 import random
 from collections import defaultdict
 from collections.abc import Callable
 
-from bench.driver import Call, process_cpu
-from bench.pause import pause
+from bench.driver import Call
 from bench.report import Figure, median, percentile
 from bench.sides import Flock, Reference, Side, Slot
 
 ROUNDS = 200
 WARM_UP = 10
-AFTERMATH = 0.003
-"""Seconds after a reply in which an agent may still work on that call."""
 
 _TRUE = Call(path="/bin/true", env={"PATH": "/bin"})
 Samples = dict[str, list[float]]
@@ -42,24 +39,19 @@ class Singles:
                 kind()
         return self._samples
 
-    def _note(self, name: str, side: Side, verb: str) -> float:
+    def _note(self, name: str, side: Side, verb: str) -> None:
         slot = self._slot if side is self._ours else self._spare
-        outcome = side.driver.one(side.call(verb, slot))
-        self._samples[name].append(outcome.elapsed)
-        return outcome.cpu
+        self._samples[name].append(side.driver.one(side.call(verb, slot)).elapsed)
 
     def _true(self) -> None:
         self._samples["true"].append(self._ours.driver.one(_TRUE).elapsed)
 
     def _our_pod(self) -> None:
-        before = process_cpu(self._ours.pid)
-        shim = self._note("our ADD", self._ours, "ADD")
-        pause(AFTERMATH)
-        self._samples["our CPU"].append(shim + process_cpu(self._ours.pid) - before)
+        self._note("our ADD", self._ours, "ADD")
         self._note("our DEL", self._ours, "DEL")
 
     def _their_pod(self) -> None:
-        self._samples["their CPU"].append(self._note("their ADD", self._theirs, "ADD"))
+        self._note("their ADD", self._theirs, "ADD")
         self._note("their DEL", self._theirs, "DEL")
 
 
@@ -84,7 +76,6 @@ def pod_figures(samples: Samples, pods: int) -> list[Figure]:
         figure("ADD median", _ms(median(samples["our ADD"])), add, 0.30),
         figure("ADD p99 / reference median", _ms(percentile(samples["our ADD"], 99)), add, 0.6),
         figure("DEL median", _ms(median(samples["our DEL"])), _ms(median(samples["their DEL"])), 0.12),
-        figure("CPU per ADD", _ms(_mean(samples["our CPU"])), _ms(_mean(samples["their CPU"])), 0.2),
     ]
 
 
@@ -92,10 +83,6 @@ def growth_figure(empty: Samples, full: Samples, pods: int) -> Figure:
     """Our ADD on a node with pods, over ours on an empty one."""
     return Figure(name=f"ADD with {pods} pods / with 0, both ours", group="cni", ours=_ms(median(full["our ADD"])),
                   theirs=_ms(median(empty["our ADD"])), unit="ms", bar=1.7)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _ms(seconds: float) -> float:

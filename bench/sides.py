@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from bench.driver import Call, Driver
+from bench.driver import Call, Driver, process_cpu
 from bench.pause import pause
 from flock_lab.bare import BareNode, BarePod, agent_argv, agent_env
 from flock_lab.native import cache_folder
@@ -89,6 +89,8 @@ class Side(Protocol):
 
     def call(self, verb: str, slot: Slot) -> Call: ...
 
+    def standing_cpu(self) -> float: ...
+
 
 @dataclass(slots=True)
 class Reference:
@@ -104,6 +106,10 @@ class Reference:
         return Call(path=str(REFERENCE_DIR / "ptp"), env=slot.env(verb, str(REFERENCE_DIR)),
                     stdin=json.dumps(conf).encode())
 
+    def standing_cpu(self) -> float:
+        """Nothing of it stays."""
+        return 0.0
+
 
 @dataclass(slots=True)
 class Flock:
@@ -116,6 +122,10 @@ class Flock:
     def call(self, verb: str, slot: Slot) -> Call:
         conf = {"cniVersion": "1.1.0" if verb in ("STATUS", "GC") else "1.0.0", "name": "flock", "type": "flock"}
         return Call(path="/opt/cni/bin/flock", env=slot.env(verb, "/opt/cni/bin"), stdin=json.dumps(conf).encode())
+
+    def standing_cpu(self) -> float:
+        """Seconds that the agent has used so far."""
+        return process_cpu(self.pid)
 
     @property
     def pid(self) -> int:
