@@ -46,13 +46,13 @@ class DemoFailed(Exception):
     """Something that the demo shows isn't so."""
 
 
-def main() -> int:
-    """Run the demo; 0 when everything that it says is true."""
+def main(name: str = NAME) -> int:
+    """Run the demo, in a lab of that name; 0 when everything that it says is true."""
     signal.signal(signal.SIGALRM, _time_is_over)
     signal.signal(signal.SIGTERM, _asked_to_end)
     keep = os.environ.get("KEEP", "") not in ("", "0")
     try:
-        return _run(keep)
+        return _run(name, keep)
     except (DemoFailed, FlockError, WaitTimeout) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
@@ -61,15 +61,15 @@ def main() -> int:
         return 130
 
 
-def _run(keep: bool) -> int:
+def _run(name: str, keep: bool) -> int:
     if os.geteuid() != 0:
         raise DemoFailed("it needs root: it makes namespaces, mounts and links")
     if shim_path() is None:
         raise DemoFailed("the shim isn't built: make shim")
-    if Lab.down(NAME):
+    if Lab.down(name):
         print("(took down what an earlier run had left)")
     begun = time.monotonic()
-    lab = Lab.up(NAME, nodes=2, stay=keep)
+    lab = Lab.up(name, nodes=2, stay=keep)
     stays = False
     try:
         signal.alarm(LIMIT)
@@ -84,7 +84,7 @@ def _run(keep: bool) -> int:
             lab.leave()
         else:
             lab.close()
-    _say_how_to_look(keep)
+    _say_how_to_look(name, keep)
     return 0
 
 
@@ -94,9 +94,9 @@ def _show(lab: Lab, begun: float) -> None:
                          world="the world is " + " and ".join(map(str, WORLD.values()))))
     lab.start()
     print(f"Up {time.monotonic() - begun:.1f} s after the start: an agent and a BIRD on each node, BGP with the router."
-          "\n\nThree pods, by the shim as a runtime calls it; their addresses are made of namespace, pod and image "
-          f"({IP_ALGO['ip-algo']}):\n")
+          "\n\nThree pods, by the shim as a runtime calls it; their addresses are made of namespace, pod and image:\n")
     pods = _make_pods(lab)
+    _show_meaning(*pods[0])
     print("\nWho reaches whom, over which path (each hop answered for itself):\n")
     failures = [line for line in _show_paths(lab, pods) if line]
     _show_router(lab)
@@ -116,6 +116,13 @@ def _make_pods(lab: Lab) -> list[tuple[Node, Pod]]:
         print(f"  {name:<6} on {node.name}   {addresses}  ({took:.0f} ms)")
         pods.append((node, pod))
     return pods
+
+
+def _show_meaning(node: Node, pod: Pod) -> None:
+    address = str(pod.address(Family.IPV6))
+    print(f"\nWhat an address says (flockctl ip decode {address}):\n")
+    for line in node.run(sys.executable, "-m", "flock.cli.main", "ip", "decode", address).stdout.splitlines():
+        print(f"  {line}".rstrip())
 
 
 def _show_paths(lab: Lab, pods: list[tuple[Node, Pod]]) -> Iterator[str | None]:
@@ -162,25 +169,25 @@ def _names(lab: Lab, pods: list[tuple[Node, Pod]]) -> dict[Address, str]:
     return names
 
 
-def _say_how_to_look(keep: bool) -> None:
+def _say_how_to_look(name: str, keep: bool) -> None:
     flockctl = Path(sys.executable).with_name("flockctl")
     if flockctl.is_relative_to(Path.cwd()):
         flockctl = flockctl.relative_to(Path.cwd())
-    enter = f"{flockctl} lab exec --lab {NAME}"
     if not keep:
         print("The lab is down again, and nothing is left. To stay and look around: make demo KEEP=1")
         return
-    print(f"""
-The lab stays. To look around:
-  {enter} node-1                                     a shell on a node
-  {enter} node-1 {flockctl} status                   what the agent says
-  {enter} node-1 {flockctl} pods                     the pods of this node
-  {enter} node-1 ip route show proto 71              what BIRD announces
-  {enter} node-1 birdc -s /run/flock/bird.ctl show protocols
-  {enter} --pod {NAMESPACE}-web-1 node-1 ip address     a pod's own view
-  {enter} router birdc -s /run/router.ctl show route
-To take it down:
-  {flockctl} lab down {NAME}""")
+    print("\nThe lab stays. To look around:")
+    for what, command in (
+        ("a shell on a node", "node-1"),
+        ("what the agent says", f"node-1 {flockctl} status"),
+        ("the pods of this node", f"node-1 {flockctl} pods"),
+        ("what BIRD announces", "node-1 ip -6 route show proto 71"),
+        ("its sessions", "node-1 birdc -s /run/flock/bird.ctl show protocols"),
+        ("a pod's own view", f"--pod {NAMESPACE}-web-1 node-1 ip address"),
+        ("the router's table", "router birdc -s /run/router.ctl show route"),
+    ):
+        print(f"  # {what}\n  {flockctl} lab exec --lab {name} {command}")
+    print(f"To take it down:\n  {flockctl} lab down {name}")
 
 
 def _show_logs(lab: Lab) -> None:
@@ -200,4 +207,4 @@ def _asked_to_end(_number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

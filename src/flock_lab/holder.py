@@ -12,7 +12,7 @@ import select
 import subprocess
 from pathlib import Path
 
-from flock_lab.state import PERMIT, LabError, LabRecord, ProcessMark
+from flock_lab.state import LabError, LabRecord, ProcessMark
 
 # The outer PID is read before /proc is the namespace's own. In a chroot `/` is no mount point and can't be made
 # private; the mounts below are looked at instead, since a shared one would be seen outside.
@@ -59,7 +59,7 @@ def start(record: LabRecord, host: str) -> Popen:
     """Start a holder without waiting for it; its log says why one failed."""
     with log_path(record, host).open("ab") as log:
         return subprocess.Popen(
-            [*_UNSHARE, "--", "sh", "-c", _SETUP, "flock-lab", host, str(record.folder / PERMIT)],
+            [*_UNSHARE, "--", "sh", "-c", _SETUP, "flock-lab", host, str(record.permit)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
             env={**os.environ, **record.environment()},
         )

@@ -8,6 +8,7 @@ If the process dies on any line: ``take_down`` finds the rest by the token.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import select
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,9 +27,6 @@ from flock.system.files import write_atomic
 
 LABS_DIR = Path("/run/flock-lab")
 TOKEN_VARIABLE = "FLOCK_LAB"
-PERMIT = "alive"
-"""A file in a lab's folder, without which no holder goes on: ``take_down`` removes it first and looks for holders
-after, so one that was forked before and shows itself later ends by itself."""
 _STEP = 0.05
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 
@@ -100,6 +99,14 @@ class LabRecord:
     def folder(self) -> Path:
         return folder_of(self.name)
 
+    @property
+    def permit(self) -> Path:
+        """A file without which no holder goes on: ``take_down`` removes it first and looks for holders after.
+
+        So a holder that was forked before and shows itself later ends by itself.
+        """
+        return self.folder / f"alive-{self.token}"
+
     def save(self) -> None:
         write_atomic(self.folder / "lab.json", json.dumps(asdict(self)).encode())
 
@@ -134,14 +141,41 @@ def folder_of(name: str) -> Path:
 def create(name: str, nodes: int, owner: ProcessMark | None) -> LabRecord:
     """Claim a name: the folder is the claim, and the token is in it before anything is made."""
     record = LabRecord(name=name, token=f"{name}-{secrets.token_hex(12)}", nodes=nodes, owner=owner)
-    record.folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    try:
-        record.folder.mkdir(mode=0o700)
-    except FileExistsError as error:
-        raise LabError(f"there is a lab {name} already", f"flockctl lab down {name}") from error
-    (record.folder / PERMIT).touch()
-    record.save()
+    with _claiming():
+        try:
+            record.folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise LabError(f"there is a lab {name} already", f"flockctl lab down {name}") from error
+        record.permit.touch()
+        record.save()
     return record
+
+
+@contextlib.contextmanager
+def _claiming() -> Iterator[None]:
+    """Names are claimed and freed one at a time, or one process could free what another has just claimed.
+
+    The lock is the folder of all labs itself; who locked one that was removed meanwhile locks its successor.
+    """
+    while (lock := _lock_folder()) is None:
+        pass
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock_folder() -> int | None:
+    LABS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        lock = os.open(LABS_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock).st_ino == LABS_DIR.stat().st_ino:
+                undo.pop_all()
+                return lock
+    return None
 
 
 def load(name: str) -> LabRecord | None:
@@ -177,24 +211,35 @@ def take_down(name: str, seconds: float = 20.0) -> bool:
 
     A host's first process is PID 1 of its namespace, so the kernel ends all others with it, marked or not.
     """
-    folder = folder_of(name)
     record = load(name)
+    if record is not None:
+        record.permit.unlink(missing_ok=True)
+        _end_all(record, seconds)
+    elif not folder_of(name).is_dir():
+        return False
+    with _claiming():
+        now = load(name)
+        ours = now is None or (record is not None and now.token == record.token)
+        existed = ours and folder_of(name).is_dir()
+        if ours:
+            shutil.rmtree(folder_of(name), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            LABS_DIR.rmdir()
+    return existed
+
+
+def _end_all(record: LabRecord, seconds: float) -> None:
     end = time.monotonic() + seconds
     seen: set[ProcessMark] = set()
-    (folder / PERMIT).unlink(missing_ok=True)
-    while record is not None:
+    while True:
         seen.update(marked(record.token))
         # One that is ending shows no environment any more: it is waited for by its mark.
         left = [mark for mark in seen if not mark.await_end(0)]
         if not left:
-            break
+            return
         if time.monotonic() > end:
-            raise LabError(f"the lab {name} can't be taken down", f"still there: {[mark.pid for mark in left]}")
+            pids = [mark.pid for mark in left]
+            raise LabError(f"the lab {record.name} can't be taken down", f"still there: {pids}")
         for mark in left:
             mark.kill()
         left[0].await_end(_STEP)
-    existed = folder.is_dir()
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        LABS_DIR.rmdir()
-    return existed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flock_lab import demo, state
+from flock_lab import state
 from flock_lab.lab import Lab
 
 pytestmark = [pytest.mark.kernel, pytest.mark.lab]
@@ -21,16 +21,12 @@ def _run(*argv: str, **environment: str) -> "subprocess.CompletedProcess[str]":
                           env={**os.environ, **environment})
 
 
-def _demo(**environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run it, unless somebody on this machine has left one to look at."""
-    record = state.load(demo.NAME)
-    if record is not None and (record.owner is None or record.owner.alive):
-        pytest.skip("a demo of this machine's user is up")
-    return _run(sys.executable, "-m", "flock_lab.demo", **environment)
+def _demo(name: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return _run(sys.executable, "-m", "flock_lab.demo", name, **environment)
 
 
-def test_the_demo_says_who_reaches_whom_and_what_the_router_learned() -> None:
-    done = _demo(KEEP="")
+def test_the_demo_says_who_reaches_whom_and_what_the_router_learned(lab_name: str) -> None:
+    done = _demo(lab_name, KEEP="")
     assert done.returncode == 0, done.stdout + done.stderr
     for family in (6, 4):
         path = rf"web-1 to web-2, IPv{family}: +web-1 → node-1 → router → node-2 → web-2 +5 of 5 answered"
@@ -38,41 +34,41 @@ def test_the_demo_says_who_reaches_whom_and_what_the_router_learned() -> None:
     for prefix in ("2001:db8:0:1::/64", "2001:db8:0:2::/64", "10.64.1.0/24", "10.64.2.0/24"):
         assert re.search(rf"^ +{prefix} +unicast .*AS6451[34]", done.stdout, re.MULTILINE), done.stdout
     assert len(set(re.findall(r"2001:db8:0:\d:([0-9a-f]+):", done.stdout))) == 1, "one namespace, one prefix"
-    assert state.load(demo.NAME) is None
+    assert state.load(lab_name) is None
 
 
-def test_the_demo_that_is_kept_stays_until_it_is_taken_down() -> None:
-    done = _demo(KEEP="1")
+def test_the_demo_that_is_kept_stays_until_it_is_taken_down(lab_name: str) -> None:
+    done = _demo(lab_name, KEEP="1")
     try:
         assert done.returncode == 0, done.stdout + done.stderr
-        for line in re.findall(r"^  (\S*flockctl lab exec .*?)(?:   .*)?$", done.stdout, re.MULTILINE):
-            words = line.split()
-            if words[-1] != "node-1":
-                assert _run(*words).returncode == 0, line
-        assert "Established" in _run(str(FLOCKCTL), "lab", "exec", "--lab", "demo", "node-1", "birdc", "-s",
+        lines = re.findall(r"^  (\S*flockctl lab exec .*)$", done.stdout, re.MULTILINE)
+        assert len(lines) == 7
+        for line in lines[1:]:
+            assert _run(*line.split()).returncode == 0, line
+        assert "Established" in _run(str(FLOCKCTL), "lab", "exec", "--lab", lab_name, "node-1", "birdc", "-s",
                                      "/run/flock/bird.ctl", "show", "protocols").stdout
     finally:
-        down = _run(str(FLOCKCTL), "lab", "down", "demo")
-    assert (down.returncode, down.stdout) == (0, "demo is down\n")
-    assert state.load(demo.NAME) is None
+        down = _run(str(FLOCKCTL), "lab", "down", lab_name)
+    assert (down.returncode, down.stdout) == (0, f"{lab_name} is down\n")
+    assert state.load(lab_name) is None
 
 
-def test_a_demo_without_its_parts_fails_and_says_what_is_missing() -> None:
-    done = _demo(FLOCK_SHIM="/nowhere")
+def test_a_demo_without_its_parts_fails_and_says_what_is_missing(lab_name: str) -> None:
+    done = _demo(lab_name, FLOCK_SHIM="/nowhere")
     assert done.returncode == 1
     assert "the shim isn't built: make shim" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_demo_whose_daemons_are_broken_fails_with_their_words_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_demo_whose_daemons_are_broken_fails_and_leaves_nothing(lab_name: str, tmp_path: Path) -> None:
     bird = tmp_path / "bird"
     bird.write_text("#!/bin/sh\necho no bird flies here >&2\nexit 1\n")
     bird.chmod(0o755)
-    done = _demo(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    done = _demo(lab_name, PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 1, done.stdout
     assert "The demo failed: " in done.stderr
     assert "no bird flies here" in done.stderr
-    assert state.load(demo.NAME) is None
+    assert state.load(lab_name) is None
 
 
 def test_flockctl_lab_goes_up_is_entered_and_goes_down(lab_name: str) -> None:

@@ -184,6 +184,39 @@ def test_a_name_that_is_taken_is_refused_and_the_first_lab_stands(lab_name: str)
         assert lab.node(1).run("true").returncode == 0
 
 
+_CONTENDING = """
+import sys
+from flock_lab import state
+from flock_lab.lab import Lab
+for _ in range(15):
+    try:
+        with Lab.up(sys.argv[1], nodes=1):
+            pass
+    except state.LabError:
+        pass
+    try:
+        Lab.down(sys.argv[1])
+    except state.LabError:
+        pass
+"""
+
+
+def test_two_processes_that_contend_for_a_name_leave_nothing(lab_name: str) -> None:
+    before = Machine.seen()
+    processes = [subprocess.Popen([sys.executable, "-c", _CONTENDING, lab_name]) for _ in range(3)]
+    assert [process.wait(60.0) for process in processes] == [0, 0, 0]
+    left = [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if _is_of(path, lab_name)]
+    assert left == []
+    assert not Lab.down(lab_name)
+    wait_until(lambda: Machine.seen() == before, 10.0, f"{Machine.seen()} as {before}")
+
+
+def _is_of(environ: Path, name: str) -> bool:
+    with contextlib.suppress(OSError):
+        return f"{state.TOKEN_VARIABLE}={name}-".encode() in environ.read_bytes()
+    return False
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "../etc", "a/b", "A", "-x", "x" * 41, "x\n"])
 def test_a_name_that_could_be_another_folder_is_refused(name: str) -> None:
     for action in (Lab.down, Lab.up):
