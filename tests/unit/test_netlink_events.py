@@ -69,3 +69,22 @@ def test_every_jump_goes_forward_to_a_line_that_exists(program: bytes) -> None:
         if code & 0x07 == 0x05:
             assert place + 1 + max(yes, no) < len(lines)
     assert [line[0] for line in lines[-2:]] == [0x06, 0x06]
+
+
+@pytest.mark.parametrize("kind", [nl.RTM_DELADDR, nl.RTM_DELNEIGH, nl.RTM_NEWLINK])
+def test_links_that_nobody_watches_make_no_events(kind: int) -> None:
+    packed = {
+        nl.RTM_DELADDR: ensure_address(7, SIX, 128),
+        nl.RTM_DELNEIGH: ensure_neighbour(7, SIX, MAC),
+        nl.RTM_NEWLINK: bytes(16) + ifinfo(7),
+    }[kind]
+    assert parse_event(notice(kind, packed), lambda index: index == 7) is not None
+    assert parse_event(notice(kind, packed), lambda index: index != 7) is None
+
+
+def test_routes_of_links_that_nobody_watches_make_no_events_but_blackholes_do() -> None:
+    route = Route(dst=ip_network("2001:db8::1/128"), proto=71, ifindex=9)
+    assert parse_event(notice(nl.RTM_DELROUTE, delete_route(route)), lambda _: False) is None
+    assert parse_event(notice(nl.RTM_DELROUTE, delete_route(route)), lambda _: True) is not None
+    summary = delete_route(blackhole(ip_network("10.0.0.0/8"), 70))
+    assert parse_event(notice(nl.RTM_DELROUTE, summary), lambda _: False) is not None

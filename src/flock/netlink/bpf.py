@@ -28,6 +28,8 @@ _TYPE = 4
 _RTM_PROTOCOL = 16 + 5
 _IFI_ATTRIBUTES = 16 + 16
 _IFI_FLAGS = 24 if sys.byteorder == "little" else 27
+_NDM_STATE = 24 if sys.byteorder == "little" else 25
+"""The lower byte of ndm_state; NUD_NOARP is what the kernel's own multicast entries are, which come and go."""
 _IFI_CHANGE = 31 if sys.byteorder == "little" else 28
 """The highest byte of ifi_change: all ones in the notice of a link that was just made (rtnl_configure_link)."""
 
@@ -55,14 +57,16 @@ def gone_links_filter() -> bytes:
 
 
 def losses_filter() -> bytes:
-    """RTM_DELADDR and DELNEIGH; DELROUTE of flock's protocols; NEWLINK of flock's if down or with a foreign MAC."""
+    """DELADDR, DELNEIGH of unicast; DELROUTE of flock's protocols; NEWLINK of flock's if down or with a foreign MAC."""
     return assemble(
         [
             Line(LOAD_HALF, _TYPE),
             Line(IF_EQUAL, _swapped(nl.RTM_DELADDR), yes="accept"),
-            Line(IF_EQUAL, _swapped(nl.RTM_DELNEIGH), yes="accept"),
+            Line(IF_EQUAL, _swapped(nl.RTM_DELNEIGH), yes="neighbour"),
             Line(IF_EQUAL, _swapped(nl.RTM_DELROUTE), yes="route"),
             Line(IF_EQUAL, _swapped(nl.RTM_NEWLINK), yes="link", no="drop"),
+            Line(LOAD_BYTE, _NDM_STATE, label="neighbour"),
+            Line(IF_BITS, nl.NUD_NOARP, yes="drop", no="accept"),
             Line(LOAD_BYTE, _RTM_PROTOCOL, label="route"),
             Line(IF_EQUAL, PROTO_HOME, yes="accept"),
             Line(IF_EQUAL, PROTO_ANNOUNCED, yes="accept", no="drop"),

@@ -4,11 +4,13 @@ Invariant: a notification that flock doesn't know becomes no event; Overflow say
 it must look at everything (the sweep), since no single loss is known any more.
 """
 
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flock.model.family import Address
 from flock.netlink import constants as nl
-from flock.netlink.messages import parse_address, parse_link, parse_neighbour
+from flock.netlink.messages import parse_address, parse_link, parse_link_name, parse_neighbour
 from flock.netlink.routes import FLOCK_PROTOS, Route, parse_route
 from flock.netlink.wire import Message
 
@@ -63,8 +65,17 @@ class Overflow:
 Event = LinkGone | LinkChanged | AddressGone | NeighbourGone | RouteGone | Overflow
 
 
-def parse_event(message: Message) -> Event | None:
-    """The event that a notification is, or None."""
+Watched = Callable[[int], bool]
+"""Says of a link's index whether its events matter: a DEL makes nine, which then cost a look each and no parse."""
+
+_BY_INDEX = frozenset({nl.RTM_NEWLINK, nl.RTM_DELADDR, nl.RTM_DELNEIGH})
+_INDEX = struct.Struct("=i")
+
+
+def parse_event(message: Message, watched: Watched | None = None) -> Event | None:
+    """The event that a notification is, or None. A link that is gone and a blackhole matter always."""
+    if watched is not None and (index := _index(message)) and not watched(index):
+        return None
     match message.kind:
         case nl.RTM_DELLINK | nl.RTM_NEWLINK:
             return _link_event(message)
@@ -76,17 +87,28 @@ def parse_event(message: Message) -> Event | None:
             return NeighbourGone(ifindex=entry.ifindex, address=entry.address) if entry else None
         case nl.RTM_DELROUTE:
             route = parse_route(message.body)
-            if route is None or route.proto not in FLOCK_PROTOS:
-                return None
-            return RouteGone(ifindex=route.ifindex or 0, route=route)
+            return None if route is None else _route_event(route, watched)
         case _:
             return None
 
 
+def _index(message: Message) -> int:
+    """The link that a notification is of, if that can be told without parsing; else 0, which no link has."""
+    # ifinfomsg, ifaddrmsg and ndmsg all have the index at the same place.
+    known = message.kind in _BY_INDEX and len(message.body) >= 8
+    return int(_INDEX.unpack_from(message.body, 4)[0]) if known else 0
+
+
+def _route_event(route: Route, watched: Watched | None) -> RouteGone | None:
+    ours = route.proto in FLOCK_PROTOS
+    if ours and watched is not None and route.ifindex is not None:
+        ours = watched(route.ifindex)
+    return RouteGone(ifindex=route.ifindex or 0, route=route) if ours else None
+
+
 def _link_event(message: Message) -> LinkGone | LinkChanged | None:
-    link = parse_link(message.body)
-    if link is None:
-        return None
     if message.kind == nl.RTM_DELLINK:
-        return LinkGone(ifindex=link.ifindex, name=link.name)
-    return LinkChanged(ifindex=link.ifindex, name=link.name, mac=link.mac, up=link.up)
+        named = parse_link_name(message.body)
+        return None if named is None else LinkGone(ifindex=named[0], name=named[1])
+    link = parse_link(message.body)
+    return None if link is None else LinkChanged(ifindex=link.ifindex, name=link.name, mac=link.mac, up=link.up)

@@ -1,7 +1,8 @@
 """The kernel's notices, for the event loop: links that are gone, and things that somebody took away.
 
     links = Monitor.of_gone_links()         # LinkGone of flk* alone, Overflow
-    losses = Monitor.of_losses()            # RouteGone, NeighbourGone, AddressGone, LinkChanged, Overflow
+    losses = Monitor.of_losses(watched=lambda ifindex: ifindex in live_links)
+                                            # RouteGone, NeighbourGone, AddressGone, LinkChanged, Overflow
     loop.add_reader(links.fileno(), lambda: handle(links.read()))
 
 Invariant: a socket filter lets only these through, since each ADD makes a dozen notices that would wake the loop
@@ -20,7 +21,7 @@ from collections.abc import Iterable
 from flock.errors import IOFailure
 from flock.netlink import constants as nl
 from flock.netlink.bpf import attach, gone_links_filter, losses_filter
-from flock.netlink.events import Event, Overflow, parse_event
+from flock.netlink.events import Event, Overflow, Watched, parse_event
 from flock.netlink.wire import messages
 
 _READS = 128
@@ -43,7 +44,10 @@ LOSS_GROUPS = (
 class Monitor:
     """A multicast socket that listens in the namespace of the thread that made it."""
 
-    def __init__(self, groups: Iterable[int], program: bytes, buffer: int = BUFFER) -> None:
+    def __init__(
+        self, groups: Iterable[int], program: bytes, buffer: int = BUFFER, watched: Watched | None = None
+    ) -> None:
+        self._watched = watched
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
         try:
@@ -64,9 +68,12 @@ class Monitor:
         return cls((nl.RTNLGRP_LINK,), gone_links_filter())
 
     @classmethod
-    def of_losses(cls, buffer: int = BUFFER) -> "Monitor":
-        """Hears of routes, neighbours and addresses that are gone and of flock's links that were changed."""
-        return cls(LOSS_GROUPS, losses_filter(), buffer)
+    def of_losses(cls, buffer: int = BUFFER, watched: Watched | None = None) -> "Monitor":
+        """Hears of routes, neighbours and addresses that are gone and of flock's links that were changed.
+
+        ``watched`` says which links matter; without it all do, the uplinks too.
+        """
+        return cls(LOSS_GROUPS, losses_filter(), buffer, watched)
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -87,5 +94,6 @@ class Monitor:
                     raise IOFailure("the kernel's notices can't be read", str(error)) from error
                 events.append(Overflow())
                 continue
-            events.extend(event for message in messages(datagram) if (event := parse_event(message)) is not None)
+            found = (parse_event(message, self._watched) for message in messages(datagram))
+            events.extend(event for event in found if event is not None)
         return events

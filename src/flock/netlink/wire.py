@@ -94,15 +94,18 @@ def messages(datagram: bytes | bytearray | memoryview) -> Iterator[Message]:
 
 def attributes(view: memoryview, offset: int = 0) -> dict[int, memoryview]:
     """The attributes that start at an offset, by type without its flag bits; of a repeated one the last."""
-    found: dict[int, memoryview] = {}
+    return dict(each_attribute(view, offset))
+
+
+def each_attribute(view: memoryview, offset: int = 0) -> Iterator[tuple[int, memoryview]]:
+    """The attributes that start at an offset, one by one."""
     end = len(view)
     while offset + 4 <= end:
         length, kind = _ATTR.unpack_from(view, offset)
         if length < 4 or offset + length > end:
-            break
-        found[kind & nl.NLA_TYPE_MASK] = view[offset + 4 : offset + length]
+            return
+        yield kind & nl.NLA_TYPE_MASK, view[offset + 4 : offset + length]
         offset += (length + 3) & ~3
-    return found
 
 
 def parse_reply(reply: Message) -> Reply:
