@@ -38,6 +38,8 @@ FLOCK_PROTOS = frozenset({PROTO_HOME, PROTO_ANNOUNCED})
 
 _RTMSG = struct.Struct("=BBBBBBBBI")
 
+_RTN_LOCAL, _RT_TABLE_LOCAL = 2, 255
+
 
 class RouteKind(Enum):
     """What becomes of a packet; ``value`` is rtm_type."""
@@ -91,6 +93,21 @@ def replace_route(route: Route) -> bytes:
 def add_route(route: Route) -> bytes:
     """The request that makes a route and fails with EEXIST where one with that destination and metric stands."""
     return _request(nl.RTM_NEWROUTE, nl.NLM_F_CREATE | nl.NLM_F_EXCL, route)
+
+
+def take_as_own(address: Address, ifindex: int) -> bytes:
+    """The request that makes the kernel take packets to an address that was just added for its own.
+
+    IPv6 does that by itself, but from a work queue that waits for RTNL (addrconf_dad_work in net/ipv6/addrconf.c, also
+    for addresses without duplicate detection); until then a packet to the address is routed away or dropped. This route
+    stands beside the kernel's own, which has metric 0.
+    """
+    length = address.max_prefixlen
+    head = _RTMSG.pack(family_of(address).value, length, 0, 0, _RT_TABLE_LOCAL, PROTO_HOME, nl.RT_SCOPE_UNIVERSE,
+                       _RTN_LOCAL, 0)
+    parts = (attr(nl.RTA_DST, address.packed), attr_u32(nl.RTA_OIF, ifindex),
+             attr_u32(nl.RTA_PRIORITY, DEFAULT_METRIC6), attr_u32(nl.RTA_TABLE, _RT_TABLE_LOCAL))
+    return message(nl.RTM_NEWROUTE, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, head, *parts)
 
 
 def delete_route(route: Route) -> bytes:

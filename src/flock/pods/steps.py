@@ -20,7 +20,7 @@ from flock.netlink.messages import (
     set_family_options,
     set_link,
 )
-from flock.netlink.routes import Route, replace_route
+from flock.netlink.routes import Route, replace_route, take_as_own
 from flock.pods.plan import GATEWAY_LENGTHS, GATEWAYS, PodAddress, Wiring
 
 LOOPBACK = 1
@@ -101,6 +101,11 @@ def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
         *(
             Step("address", ensure_address(ifindex, address, length), address)
             for address, length in pod_addresses(wiring)
+        ),
+        *(
+            Step("address taken as own", take_as_own(entry.address, ifindex), entry.address)
+            for entry in wiring.addresses
+            if entry.family is Family.IPV6  # IPv4 does it at once
         ),
         *(
             Step("neighbour", pod_neighbour(wiring, ifindex, GATEWAYS[entry.family]), GATEWAYS[entry.family])
