@@ -1,4 +1,6 @@
 import json
+import os
+import time
 from collections.abc import Iterator
 from ipaddress import ip_interface
 from typing import Any
@@ -8,7 +10,7 @@ from tests.cluster.cnitool import Cnitool
 from tests.cluster.ground import Ground
 
 from flock.model.family import FAMILIES
-from flock.model.ownership import CNI_BIN_DIR, SHIM_NAME
+from flock.model.ownership import ALIVE_FILE, CNI_BIN_DIR, SHIM_NAME
 from flock_lab.trace import ping
 
 pytestmark = pytest.mark.cluster
@@ -65,7 +67,15 @@ def test_gc_of_everything_by_libcni(cnitool: Cnitool, netns: str) -> None:
 
 
 def test_status_by_libcni(cnitool: Cnitool, netns: str) -> None:
-    cnitool.call("status", netns)
+    node = cnitool.node
+    assert cnitool.call("status", netns, check=False).returncode == 0
+    node.kill_agent()
+    assert cnitool.call("status", netns, check=False).returncode == 0, "a restart is no outage"
+    minute = time.time() - 61
+    os.utime(node.path(ALIVE_FILE), (minute, minute))
+    assert cnitool.call("status", netns, check=False).returncode != 0
+    node.start_agent()
+    node.wait_ready()
 
 
 def test_version_by_the_shim_itself(cnitool: Cnitool) -> None:
