@@ -148,6 +148,7 @@ def test_batches_and_dumps_of_any_length(sock: NetlinkSocket) -> None:
 
 def test_an_empty_batch_is_nothing(sock: NetlinkSocket) -> None:
     sock.run([], "nothing")
+    assert dump_routes(sock) == ()
 
 
 def test_names_of_indexes(here: Netns, sock: NetlinkSocket) -> None:

@@ -1,6 +1,8 @@
 """A pod's link as pyroute2 reads it back: every attribute of both ends, and packets that pass."""
 
+import contextlib
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.kernel import oracle
@@ -9,7 +11,9 @@ from tests.kernel.oracle import SeenAddress, SeenNeighbour, SeenRoute
 
 from flock.model.family import Family
 from flock.model.ownership import PROTO_ANNOUNCED, PROTO_HOME
+from flock.pods.observe import Difference
 from flock.pods.plan import Wiring, link_local
+from flock.pods.wiring import PodWiring
 from flock_lab.netns import Netns
 
 pytestmark = pytest.mark.kernel
@@ -31,13 +35,15 @@ def test_both_ends_of_the_link_are_as_planned(node: Netns, pod: Netns, families:
     assert host is not None
     assert inner is not None
     assert (host["index"], inner["index"]) == (wired.host_ifindex, wired.pod_ifindex)
+    # RFC 2863's state of the pod's end follows by a work queue; unknown counts as running.
+    assert host.get_attr("IFLA_OPERSTATE") == "UP"
+    assert inner.get_attr("IFLA_OPERSTATE") in ("UP", "UNKNOWN")
     assert host.get_attr("IFLA_IFALIAS") == f"flock:{wiring.key}"
     for link, mac in ((host, wiring.host_mac), (inner, wiring.pod_mac)):
         assert link.get_attr("IFLA_ADDRESS") == mac.hex(":")
         assert link.get_attr("IFLA_MTU") == 1400
         assert link.get_attr("IFLA_NUM_TX_QUEUES") == link.get_attr("IFLA_NUM_RX_QUEUES") == 1
         assert link["flags"] & 1
-        assert link.get_attr("IFLA_OPERSTATE") == "UP"
         assert link.get_attr("IFLA_LINKINFO").get_attr("IFLA_INFO_KIND") == "veth"
 
 
@@ -76,12 +82,15 @@ def test_B13_no_address_is_ever_tentative(node: Netns, pod: Netns, families: tup
 def test_B13_a_program_can_bind_the_moment_the_link_is_there(node: Netns, pod: Netns) -> None:
     wire(node, pod, plan(attachment(1)))
 
-    def bind() -> None:
+    def bind() -> list[str]:
+        bound = []
         for family, address in ((socket.AF_INET6, "2001:db8:0:1::1"), (socket.AF_INET, "10.64.1.1")):
             with socket.socket(family, socket.SOCK_STREAM) as sock:
                 sock.bind((address, 80))
+                bound.append(sock.getsockname()[0])
+        return bound
 
-    pod.run(bind)
+    assert pod.run(bind) == ["2001:db8:0:1::1", "10.64.1.1"]
 
 
 @FAMILIES
@@ -180,3 +189,19 @@ def test_two_interfaces_of_one_container(node: Netns, pod: Netns) -> None:
     wire(node, pod, plan(attachment(1)))
     wire(node, pod, plan(attachment(1, (Family.IPV4,), ifname="eth1")))
     assert {"eth0", "eth1"} <= oracle.link_names(pod)
+
+
+def test_pods_that_come_at_once_are_all_wired_whole(node: Netns) -> None:
+    """Several threads at work: each has its own socket, and no index is given twice."""
+    wirings = [plan(attachment(number)) for number in range(1, 25)]
+    with contextlib.ExitStack() as stack:
+        fds = [stack.enter_context(stack.enter_context(Netns.create()).opened()) for _ in wirings]
+
+        def storm() -> list[tuple[Difference, ...]]:
+            pods = PodWiring()
+            with ThreadPoolExecutor(6) as pool:
+                wired = list(pool.map(pods.wire, wirings, fds))
+            assert len({each.host_ifindex for each in wired}) == len(wirings)
+            return [pods.check(wiring, fd) for wiring, fd in zip(wirings, fds, strict=True)]
+
+        assert node.run(storm) == [()] * len(wirings)

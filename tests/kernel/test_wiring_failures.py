@@ -93,27 +93,29 @@ def test_an_mtu_that_the_kernel_refuses_leaves_nothing(node: Netns, pod: Netns) 
     nothing_is_left(node, pod)
 
 
-def refused(node: Netns, path: Path, match: str) -> None:
+def refusal(node: Netns, path: Path) -> str:
+    """What is said of a file that is no pod's namespace."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with pytest.raises(InvalidNetns, match=match):
+        with pytest.raises(InvalidNetns) as caught:
             on_node(node, lambda pods: pods.wire(plan(attachment(1)), fd))
     finally:
         os.close(fd)
     assert flock_links(node) == set()
+    return str(caught.value)
 
 
 def test_a_file_is_no_netns(node: Netns, tmp_path: Path) -> None:
     (tmp_path / "netns").write_text("")
-    refused(node, tmp_path / "netns", "not a network namespace")
+    assert "not a network namespace" in refusal(node, tmp_path / "netns")
 
 
 def test_a_namespace_of_another_kind_is_no_netns(node: Netns) -> None:
-    refused(node, Path("/proc/self/ns/mnt"), "another kind")
+    assert "another kind" in refusal(node, Path("/proc/self/ns/mnt"))
 
 
 def test_the_nodes_own_netns_is_refused(node: Netns) -> None:
-    refused(node, node.path, "the node's own network namespace")
+    assert "the node's own network namespace" in refusal(node, node.path)
 
 
 def test_a_closed_descriptor_is_no_netns(node: Netns) -> None:

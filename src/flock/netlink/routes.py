@@ -103,10 +103,15 @@ def take_as_own(address: Address, ifindex: int) -> bytes:
     stands beside the kernel's own, which has metric 0.
     """
     length = address.max_prefixlen
-    head = _RTMSG.pack(family_of(address).value, length, 0, 0, _RT_TABLE_LOCAL, PROTO_HOME, nl.RT_SCOPE_UNIVERSE,
-                       _RTN_LOCAL, 0)
-    parts = (attr(nl.RTA_DST, address.packed), attr_u32(nl.RTA_OIF, ifindex),
-             attr_u32(nl.RTA_PRIORITY, DEFAULT_METRIC6), attr_u32(nl.RTA_TABLE, _RT_TABLE_LOCAL))
+    head = _RTMSG.pack(
+        family_of(address).value, length, 0, 0, _RT_TABLE_LOCAL, PROTO_HOME, nl.RT_SCOPE_UNIVERSE, _RTN_LOCAL, 0
+    )
+    parts = (
+        attr(nl.RTA_DST, address.packed),
+        attr_u32(nl.RTA_OIF, ifindex),
+        attr_u32(nl.RTA_PRIORITY, DEFAULT_METRIC6),
+        attr_u32(nl.RTA_TABLE, _RT_TABLE_LOCAL),
+    )
     return message(nl.RTM_NEWROUTE, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, head, *parts)
 
 
@@ -148,14 +153,16 @@ def dump_routes(
     families: Iterable[Family] = FAMILIES,
     protos: Collection[int] = FLOCK_PROTOS,
     table: int = nl.RT_TABLE_MAIN,
+    kind: RouteKind | None = None,
 ) -> tuple[Route, ...]:
-    """The routes of some protocols in one table, as the kernel has them now."""
+    """The routes of some protocols in one table, as the kernel has them now; of one kind alone the kernel picks."""
     found: list[Route] = []
     for family in families:
-        head = _RTMSG.pack(family.value, 0, 0, 0, 0, 0, 0, 0, 0)
+        head = _RTMSG.pack(family.value, 0, 0, 0, 0, 0, 0, kind.value if kind is not None else 0, 0)
         request = message(nl.RTM_GETROUTE, nl.NLM_F_DUMP, head, attr_u32(nl.RTA_TABLE, table))
         for answer in sock.dump(request, f"{family.label} routes"):
-            if answer.body[5] in protos:
+            # An old kernel takes the kind for a wish: it hands back all.
+            if answer.body[5] in protos and (kind is None or answer.body[7] == kind.value):
                 route = parse_route(answer.body)
                 if route is not None and route.table == table:
                     found.append(route)

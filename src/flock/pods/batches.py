@@ -7,7 +7,7 @@ shape, which holds all that changes the layout or the constants of a batch, and 
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from struct import pack
+from struct import pack, unpack
 from typing import NamedTuple
 
 from flock.model.family import Address, Family
@@ -28,7 +28,6 @@ class Entry(NamedTuple):
 class Shape(NamedTuple):
     """What of a wiring changes the layout or the constants of its batches."""
 
-    mtu: int
     names: tuple[int, int, int]
     entries: tuple[Entry, ...]
 
@@ -52,15 +51,20 @@ def pod_batch(wiring: Wiring, ifindex: int) -> Batch:
     return Batch(template.fill(_values(wiring, 0, ifindex, 0)), template.count)
 
 
+def prepare(wiring: Wiring) -> None:
+    """Derive the templates of a wiring's shape now: that takes milliseconds, which the first ADD needn't wait for."""
+    _host_template(_shape(wiring))
+    _pod_template(_shape(wiring))
+
+
 def _shape(wiring: Wiring) -> Shape:
     return Shape(
-        wiring.mtu,
         (len(wiring.host_ifname), len(wiring.alias.encode()), len(wiring.ifname.encode())),
         tuple([Entry(each.family, each.proto, each.source is not None) for each in wiring.addresses]),
     )
 
 
-_FIXED = 9
+_FIXED = 10
 
 
 def _values(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -> list[bytes]:
@@ -68,6 +72,7 @@ def _values(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -> li
         pack("=i", ifindex),
         pack("=i", pod_ifindex),
         pack("=i", netns_fd),
+        pack("=i", wiring.mtu),
         wiring.host_ifname.encode(),
         wiring.alias.encode(),
         wiring.ifname.encode(),
@@ -83,7 +88,7 @@ def _values(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -> li
 
 def _sizes(shape: Shape) -> list[int]:
     has_link_local = any(entry.family is Family.IPV6 for entry in shape.entries)
-    sizes = [4, 4, 4, *shape.names, 6, 6, 16 if has_link_local else 0]
+    sizes = [4, 4, 4, 4, *shape.names, 6, 6, 16 if has_link_local else 0]
     for entry in shape.entries:
         size = entry.family.bits // 8
         sizes += [size, size if entry.sourced else 0]
@@ -92,14 +97,14 @@ def _sizes(shape: Shape) -> list[int]:
 
 def _wiring(shape: Shape, values: Sequence[bytes]) -> Wiring:
     """The wiring that has these values: the inverse of ``_values``."""
-    _, _, _, host_ifname, alias, ifname, host_mac, pod_mac, link_local = values[:_FIXED]
+    _, _, _, mtu, host_ifname, alias, ifname, host_mac, pod_mac, link_local = values[:_FIXED]
     pairs = zip(values[_FIXED::2], values[_FIXED + 1 :: 2], strict=True)
     return Wiring(
         key=AttachmentKey(ContainerID(""), IfName("")),
         ifname=ifname.decode(),
         host_ifname=host_ifname.decode(),
         alias=alias.decode(),
-        mtu=shape.mtu,
+        mtu=_number(mtu),
         pod_mac=pod_mac,
         host_mac=host_mac,
         pod_link_local=IPv6Address(link_local) if link_local else None,
@@ -110,6 +115,10 @@ def _wiring(shape: Shape, values: Sequence[bytes]) -> Wiring:
     )
 
 
+def _number(raw: bytes) -> int:
+    return int(unpack("=i", raw)[0])
+
+
 def _address(raw: bytes) -> Address:
     return IPv4Address(raw) if len(raw) == 4 else IPv6Address(raw)
 
@@ -118,7 +127,7 @@ def _address(raw: bytes) -> Address:
 @lru_cache(maxsize=64)
 def _host_template(shape: Shape) -> Template:
     def packed(values: Sequence[bytes]) -> bytes:
-        ifindex, pod_ifindex, netns_fd = (int.from_bytes(value, "little") for value in values[:3])
+        ifindex, pod_ifindex, netns_fd = map(_number, values[:3])
         wiring = _wiring(shape, values)
         steps = [create_link(wiring, ifindex, pod_ifindex, netns_fd), *host_steps(wiring, ifindex)]
         return b"".join([step.request for step in steps])
@@ -129,7 +138,7 @@ def _host_template(shape: Shape) -> Template:
 @lru_cache(maxsize=64)
 def _pod_template(shape: Shape) -> Template:
     def packed(values: Sequence[bytes]) -> bytes:
-        steps = pod_steps(_wiring(shape, values), int.from_bytes(values[1], "little"))
+        steps = pod_steps(_wiring(shape, values), _number(values[1]))
         return b"".join([step.request for step in steps])
 
     return derive_template(packed, _sizes(shape))

@@ -1,7 +1,7 @@
 """Pods' links in the kernel: made, checked, mended, removed.
 
     wiring = PodWiring()
-    wiring.start()                                   # the reaper threads of unwire_async; close() ends them
+    wiring.start([plan])                             # the reaper threads of unwire_async; close() ends them
 
     # ADD, in a worker thread; the netns descriptor is the caller's and stays open
     wired = wiring.wire(plan, netns_fd)              # AlreadyAttached, InvalidNetns or IOFailure; then nothing is left
@@ -41,7 +41,7 @@ from flock.netlink.events import Event
 from flock.netlink.messages import Link, delete_link
 from flock.netlink.netns import HomeNetns
 from flock.netlink.socket import NetlinkError, NetlinkSocket, Refusal, interface_name
-from flock.pods.batches import host_batch, pod_batch
+from flock.pods.batches import host_batch, pod_batch, prepare
 from flock.pods.ends import End, activate, find_link, read_link, read_links
 from flock.pods.healing import steps_against
 from flock.pods.observe import Difference, ObservedLink, Side, host_differences, pod_differences
@@ -93,9 +93,11 @@ class PodWiring:
         self._reaper = Reaper()
         self._indexes = itertools.count(FIRST_INDEX + secrets.randbelow(1 << 20))
 
-    def start(self) -> None:
-        """Start the reaper threads."""
+    def start(self, likely: Iterable[Wiring] = ()) -> None:
+        """Start the reaper threads, and get ready for wirings like these (of their shape: lengths, families)."""
         self._reaper.start()
+        for wiring in likely:
+            prepare(wiring)
 
     def close(self) -> None:
         """Let the reapers finish what they were given, then end them."""
