@@ -120,7 +120,6 @@ class Adding:
 
     def _answer(self, attachment: Attachment, request: AddRequest, call: Call) -> None:
         if call.reply(render_add(request.version, attachment, request.dns)):
-            self._state.on_change("pod added")
             log.info("pod added", extra=ctx(pod=attachment.owner, key=attachment.key, ip6=attachment.ip6,
                                             ip4=attachment.ip4))
             return

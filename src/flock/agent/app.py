@@ -13,7 +13,8 @@ import fcntl
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from flock.agent.admin import Admin
 from flock.agent.attachments import Attachments
@@ -49,7 +50,6 @@ from flock.routing.bird import Bird
 from flock.system.clock import Clock, SystemClock
 
 ALIVE_GAP = 10.0
-SAFETY_TICK = 2.0
 SUMMARY_GAP = 0.05
 """A summary that a stranger took is back within 100 ms, whenever the last run was; a burst of ADDs costs few runs."""
 BIRD_GAP = 10.0
@@ -57,6 +57,14 @@ SWEEP_GAP = 30.0
 FIRST_RUN_PATIENCE = 2.0
 
 log = logging.getLogger("flock.agent")
+
+
+class Loop(NamedTuple):
+    """One loop: what it does, and the seconds between two runs, at least and at most."""
+
+    action: Callable[[], Awaitable[None]]
+    shortest: float
+    longest: float
 
 
 class Agent:
@@ -102,14 +110,22 @@ class Agent:
         queue = DeleteQueue(own.DELETES_DIR, own.DAMAGED_DIR)
         drain = Drain(queue, state.store, deleting)
         bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network)
-        runners = self._build_runners(state, sweep, bird, network)
-        state.on_change = runners["summaries"].poke
+        summaries = Summaries(state)
+        stack.callback(summaries.close)
+        runners = self._build_runners({
+            "node": Loop(NodeLoop(state, state.config().spec, network).run, 0.2, SWEEP_GAP),
+            "summaries": Loop(summaries.run, SUMMARY_GAP, SWEEP_GAP),
+            "bird": Loop(bird.run, 0.2, BIRD_GAP),
+            "sweep": Loop(sweep.run, 1.0, SWEEP_GAP),
+        })
 
-        def poke_all() -> None:
+        def poke_all(reason: str) -> None:
             for runner in runners.values():
-                runner.poke("manifests")
+                runner.poke(reason)
 
-        folder.view.subscribe(poke_all)
+        sweep.poke_all, sweep.poke_summaries = poke_all, runners["summaries"].poke
+        summaries.watch(runners["summaries"].poke)
+        folder.view.subscribe(lambda: poke_all("manifests"))
         async with asyncio.TaskGroup() as tasks:
             jobs: list[asyncio.Task[None]] = [
                 tasks.create_task(runner.run(), name=name) for name, runner in runners.items()
@@ -144,20 +160,11 @@ class Agent:
             facts=network.facts(spec.spec.mtu),
         )
 
-    def _build_runners(
-        self, state: NodeState, sweep: Sweep, bird: BirdLoop, network: NodeNetwork
-    ) -> dict[str, Runner]:
-        config = state.config()
-
-        def runner(name: str, action: Callable[[], Awaitable[None]], gap: float, longest: float) -> Runner:
-            return Runner(name, action, self._clock, shortest_gap=gap, longest_gap=longest,
-                          retry=Backoff(), on_failure=self._failed)
-
+    def _build_runners(self, loops: Mapping[str, Loop]) -> dict[str, Runner]:
         runners = {
-            "node": runner("node", NodeLoop(state, config.spec, network).run, 0.2, SWEEP_GAP),
-            "summaries": runner("summaries", Summaries(state).run, SUMMARY_GAP, SAFETY_TICK),
-            "bird": runner("bird", bird.run, 0.2, BIRD_GAP),
-            "sweep": runner("sweep", sweep.run, 1.0, SWEEP_GAP),
+            name: Runner(name, loop.action, self._clock, shortest_gap=loop.shortest, longest_gap=loop.longest,
+                         retry=Backoff(), on_failure=self._failed)
+            for name, loop in loops.items()
         }
         self._readiness.watch(runners)
         return runners

@@ -109,5 +109,4 @@ class Deleting:
         if released is None:
             return
         self._state.allocator.release(tuple(released.addresses()), now, released.owner)
-        self._state.on_change("pod removed")
         log.info("pod removed", extra=ctx(pod=released.owner, key=key, why=why))

@@ -4,7 +4,6 @@ A composition, no logic: whoever changes ``facts`` or reads ``view`` sees the ne
 """
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flock.agent.metrics import Metrics
@@ -35,7 +34,6 @@ class NodeState:
     clock: Clock
     metrics: Metrics
     facts: NodeFacts
-    on_change: Callable[[str], None] = field(default=lambda _reason: None)
     leaving: set[AttachmentKey] = field(default_factory=set)
     links: dict[int, AttachmentKey] = field(default_factory=dict)
     mending: threading.Lock = field(default_factory=threading.Lock)

@@ -9,6 +9,7 @@ If the process dies on any line: the next start compares everything anew.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from flock.agent.logs import ctx
@@ -28,6 +29,8 @@ class Sweep:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
+        self.poke_all: Callable[[str], None] = lambda _reason: None
+        self.poke_summaries: Callable[[str], None] = lambda _reason: None
         self._missing: set[AttachmentKey] = set()
 
     def notice(self, event: Event) -> None:
@@ -40,9 +43,9 @@ class Sweep:
                 if key is not None and key not in state.leaving and state.store.get(key) is not None:
                     log.warning("a pod's link vanished", extra=ctx(key=key, link=event.name))
             case Overflow():
-                state.on_change("kernel notices were lost")
+                self.poke_all("kernel notices were lost")
             case RouteGone(ifindex=0):
-                state.on_change("a summary route is gone")
+                self.poke_summaries("a summary route is gone")
             case _:
                 if event.ifindex in state.links:
                     state.worker.post(partial(self._heal, event, event.ifindex))
