@@ -29,7 +29,7 @@ from flock.agent.metrics import Metrics
 from flock.agent.node_loop import NodeLoop, make_allocator
 from flock.agent.problems import Problems
 from flock.agent.readiness import Readiness
-from flock.agent.start import await_node_config, recover
+from flock.agent.start import await_node_config, likely_attachment, recover
 from flock.agent.state import NodeState
 from flock.agent.summaries import Summaries
 from flock.agent.sweep import Sweep
@@ -101,11 +101,11 @@ class Agent:
         state = self._build_state(folder, network)
         state.worker.start()
         stack.callback(state.worker.stop)
-        state.wiring.start()
+        state.wiring.start([state.plan(likely_attachment(state))])
         stack.callback(state.wiring.close)
         await asyncio.to_thread(recover, state, state.store.load())
         sweep = Sweep(state)
-        stack.enter_context(self._listening(sweep))
+        stack.enter_context(self._listening(state, sweep))
         deleting = Deleting(state)
         queue = DeleteQueue(own.DELETES_DIR, own.DAMAGED_DIR)
         drain = Drain(queue, state.store, deleting)
@@ -210,9 +210,9 @@ class Agent:
             await self._clock.sleep(ALIVE_GAP)
 
     @contextlib.contextmanager
-    def _listening(self, sweep: Sweep) -> Iterator[None]:
+    def _listening(self, state: NodeState, sweep: Sweep) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        monitors = (Monitor.of_gone_links(), Monitor.of_losses())
+        monitors = (Monitor.of_gone_links(), Monitor.of_losses(watched=state.cares_for))
 
         def read(monitor: Monitor) -> None:
             for event in monitor.read():

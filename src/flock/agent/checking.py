@@ -32,7 +32,7 @@ class Checking:
 
     def _finish(self, entry: Attachment, netns_fd: int | None, call: Call) -> None:
         try:
-            differences = self._state.wiring.check(self._state.plan(entry), netns_fd)
+            differences = [one for one in self._state.wiring.check(self._state.plan(entry), netns_fd) if not one.minor]
             if differences:
                 raise CheckFailed(f"{entry.owner} is not as it was added", "; ".join(map(str, differences)))
         except FlockError as error:

@@ -13,6 +13,8 @@ from flock.agent.state import NodeState
 from flock.cluster.view import View
 from flock.errors import FlockError, TryAgain
 from flock.ipam.store import Loaded
+from flock.model.attachment import Attachment
+from flock.model.ids import AttachmentKey, ContainerID, IfName
 from flock.model.ownership import host_ifname
 from flock.pods.observe import ObservedLink
 
@@ -37,6 +39,13 @@ async def await_node_config(view: View, node: str, patience: float = NODE_CONFIG
             await there.wait()
     except TimeoutError as error:
         raise TryAgain(f"NodeConfig {node} did not appear within {patience:g} s") from error
+
+
+def likely_attachment(state: NodeState) -> Attachment:
+    """A pod as most are, to get ready for: the first ADD must not pay for what can be prepared."""
+    key = AttachmentKey(ContainerID("0" * 64), IfName("eth0"))
+    return Attachment(container_id=key.container_id, ifname=key.ifname, host_ifname=host_ifname(key),
+                      ip6="2001:db8::1", ip4="192.0.2.1", mtu=state.facts.mtu)
 
 
 def recover(state: NodeState, loaded: Loaded) -> Recovery:

@@ -57,6 +57,11 @@ class NodeState:
             return False
         return any(address in net for net in spec.host_routes if family_of(net) is family_of(address))
 
+    def cares_for(self, ifindex: int) -> bool:
+        """Whether a link is one of a pod that stays; 0 stands for routes without a link, which are the summaries."""
+        key = self.links.get(ifindex)
+        return ifindex == 0 or (key is not None and key not in self.leaving)
+
     def plan(self, attachment: Attachment) -> Wiring:
         """What the kernel must hold for one attachment, now."""
         return plan_wiring(attachment, self.facts, self.announced)

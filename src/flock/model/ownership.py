@@ -6,6 +6,7 @@ or removed.
 
 import base64
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 from flock.model.ids import AttachmentKey, parse_container_id, parse_ifname
@@ -44,6 +45,7 @@ GATEWAY6 = "fe80::1"
 GATEWAY4 = "169.254.1.1"
 
 
+@lru_cache(maxsize=1024)
 def host_ifname(key: AttachmentKey) -> str:
     """The host end's name, 14 bytes: a function of the attachment alone, so DEL needs no state to find it."""
     digest = hashlib.sha256(f"{key.container_id}/{key.ifname}".encode()).digest()
