@@ -96,9 +96,10 @@ class CrashNode:
         return not self.alive
 
     def kill(self) -> None:
-        """SIGKILL, waited for; an agent that is dead already is fine."""
+        """SIGKILL, waited for; one that killed itself before is fine, one that ended otherwise is a failure."""
         self.agent.send_signal(signal.SIGKILL)
-        self.agent.wait()
+        if (status := self.agent.wait()) != -signal.SIGKILL:
+            raise AssertionError(f"the agent ended by itself, status {status}: {self.log_end()}")
 
     def stop(self) -> int:
         """SIGTERM: the graceful end; its exit status."""
