@@ -120,8 +120,7 @@ class Adding:
 
     def _answer(self, attachment: Attachment, request: AddRequest, call: Call) -> None:
         if call.reply(render_add(request.version, attachment, request.dns)):
-            log.info("pod added", extra=ctx(pod=attachment.owner, key=attachment.key, ip6=attachment.ip6,
-                                            ip4=attachment.ip4))
+            self._state.worker.later(partial(_tell, attachment))
             return
         log.warning("the runtime hung up, the pod is taken back", extra=ctx(pod=attachment.owner, key=attachment.key))
         try:
@@ -137,6 +136,10 @@ class Adding:
     def _take_back(self, attachment: Attachment) -> None:
         for address in attachment.addresses():
             self._state.allocator.forget(address)
+
+
+def _tell(attachment: Attachment) -> None:
+    log.info("pod added", extra=ctx(pod=attachment.owner, key=attachment.key, ip6=attachment.ip6, ip4=attachment.ip4))
 
 
 def _with_wishes(network: PodNetwork, request: AddRequest) -> tuple[FamilyRequest, ...]:

@@ -109,4 +109,4 @@ class Deleting:
         if released is None:
             return
         self._state.allocator.release(tuple(released.addresses()), now, released.owner)
-        log.info("pod removed", extra=ctx(pod=released.owner, key=key, why=why))
+        self._state.worker.later(lambda: log.info("pod removed", extra=ctx(pod=released.owner, key=key, why=why)))
