@@ -1,6 +1,9 @@
 """Replies and environments that nobody means well with: no buffer runs over, nothing half is printed."""
 
 import json
+import os
+import random
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -83,3 +86,21 @@ def test_shim_and_agent_agree_on_identifiers(shim: Shim, name: str, parse: objec
     except ValueError:
         expected = 4
     assert shim.run(env("ADD", **{name: value})).code == expected
+
+
+@pytest.mark.soak
+def test_replies_for_hours(shim: Shim) -> None:
+    source = random.Random()
+    seconds = float(os.environ.get("FLOCK_FUZZ_SECONDS", "60"))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        length = source.choice([0, 1, 20, 2**20, 2**20 + 1, 2**31, 2**32 - 1, source.randrange(100_000)])
+        body = source.randbytes(source.choice([0, length % 100_000, source.randrange(3000), 2**20, 2**20 + 1]))
+        data = source.randbytes(4) + length.to_bytes(4, "little") + body
+        data = data[: source.choice([len(data), source.randrange(len(data) + 1)])]
+        with agent(shim.run_dir, sending(data)):
+            outcome = shim.run(env("ADD"))
+        expected = whole(data)
+        assert outcome.code == 11 if expected is None or len(expected.stdout) > 2**20 else outcome == expected, data[
+            :64
+        ]
