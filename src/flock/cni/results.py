@@ -75,11 +75,12 @@ def render_add(version: str, attachment: Attachment, dns: Dns | None = None) -> 
     with_family = version.startswith("0.")
     ips, routes = [], []
     for family in FAMILIES:
-        address = attachment.address(family)
+        # The text as it is stored, which is canonical: parsing and printing it again would be half of this function.
+        address = attachment.ip6 if family is Family.IPV6 else attachment.ip4
         if address is None:
             continue
         gateway = _GATEWAY[family]
-        label = str(address.version) if with_family else ""
+        label = family.suffix if with_family else ""
         ips.append(_IP(f"{address}/{family.bits}", gateway, _POD_INTERFACE, label))
         routes.append(_Route(_ANYWHERE[family], gateway))
     host = _Interface(attachment.host_ifname, _colons(host_mac(key)), "", mtu)
