@@ -47,6 +47,8 @@ class Adding:
     def _allocate(self, request: AddRequest, inode: int) -> Attachment:
         state = self._state
         pod, network = self._describe(request)
+        if network.anycast:
+            log.warning("anycast claims are not served yet", extra=ctx(key=request.key, claims=network.anycast))
         key, args = request.key, request.args
         allocation = state.allocator.allocate(
             AllocationRequest(
@@ -78,7 +80,7 @@ class Adding:
         """The pod as the view knows it, and what its annotations ask for."""
         state, args = self._state, request.args
         spec = state.config().spec
-        pod = state.view.pod(args.namespace, args.name) if args else None
+        pod = state.pod(args.namespace, args.name) if args else None
         if pod is not None and pod.uid and args.uid and args.uid not in (pod.uid, pod.mirror_hash):
             raise TryAgain(f"pod {args.namespace}/{args.name} is known with another UID", f"{pod.uid}, not {args.uid}")
         namespace = state.view.namespace(args.namespace) if args else None

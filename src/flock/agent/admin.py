@@ -4,6 +4,7 @@ If the process dies on any line: a question stays unanswered.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -12,6 +13,7 @@ from flock import __version__
 from flock.agent.bird_loop import BirdLoop
 from flock.agent.readiness import Readiness
 from flock.agent.state import NodeState
+from flock.agent.unserved import unserved
 from flock.errors import FlockError, InvalidEnvironment
 from flock.loops.runner import Runner
 from flock.model.attachment import Attachment
@@ -44,6 +46,9 @@ class Admin:
 
     async def _status(self) -> object:
         state = self._state
+        # A BIRD that doesn't answer is told by its loop; the last known sessions are shown.
+        with contextlib.suppress(FlockError):
+            await self._bird.read_sessions()
         serving, _ = self._readiness.ready()
         healthy, health = self._readiness.health()
         spec = state.spec()
@@ -62,6 +67,7 @@ class Admin:
             "sessions": [msgspec.to_builtins(session, enc_hook=str) for session in self._bird.sessions],
             "peers_refused": self._bird.refused,
             "problems": [str(problem) for problem in state.view.problems],
+            "unserved": list(unserved(spec)) if spec else [],
         }
 
     async def _pods(self) -> object:

@@ -51,6 +51,10 @@ class BirdLoop:
         config = self.render()
         if config is not None:
             self._report(await self._bird.apply(config))
+        await self.read_sessions()
+
+    async def read_sessions(self) -> None:
+        """Look at the sessions now."""
         self.sessions = await self._bird.sessions()
         self._state.metrics.show_sessions(self.sessions, self._bird.state is BirdState.RUNNING)
 

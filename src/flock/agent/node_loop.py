@@ -10,6 +10,7 @@ from functools import partial
 from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
+from flock.agent.unserved import unserved
 from flock.api.node_config import NodeConfigSpec
 from flock.ipam.allocator import Allocator
 from flock.ipam.random import CryptoRandom
@@ -35,6 +36,7 @@ class NodeLoop:
     def __init__(self, state: NodeState, spec: NodeConfigSpec, network: NodeNetwork) -> None:
         self._state = state
         self._applied = (spec, network.addresses)
+        self._told: tuple[str, ...] = ()
 
     async def run(self) -> None:
         state = self._state
@@ -53,7 +55,14 @@ class NodeLoop:
             self._applied = (spec, network.addresses)
             log.info("addresses reconfigured", extra=ctx(
                 cidr6=", ".join(map(str, spec.cidr6)), cidr4=", ".join(map(str, spec.cidr4))))
+        self._tell(tuple(unserved(spec)))
         state.worker.post(partial(self._expire, spec.reuse_delay))
+
+    def _tell(self, sentences: tuple[str, ...]) -> None:
+        for sentence in sentences:
+            if sentence not in self._told:
+                log.warning("configured without effect", extra=ctx(reason=sentence))
+        self._told = sentences
 
     def _expire(self, reuse_delay: float) -> None:
         """In the worker: remove quarantine files whose time is over; the allocator judges by time itself."""

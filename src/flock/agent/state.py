@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from flock.agent.metrics import Metrics
 from flock.agent.worker import Worker
 from flock.api.node_config import NodeConfig, NodeConfigSpec
+from flock.api.objects import PodView
 from flock.cluster.view import View
 from flock.errors import TryAgain
 from flock.ipam.allocator import Allocator
@@ -49,6 +50,11 @@ class NodeState:
         """Its spec, or None where there is none."""
         config = self.view.node_config(self.node)
         return config.spec if config is not None else None
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """A pod of this node, as the view knows it; one that is assigned to another node is none of ours."""
+        pod = self.view.pod(namespace, name)
+        return pod if pod is not None and pod.node_name in ("", self.node) else None
 
     def announced(self, address: Address) -> bool:
         """Whether BIRD announces this pod's address by itself: it lies in ``hostRoutes``."""

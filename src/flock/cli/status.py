@@ -68,6 +68,8 @@ def _print(report: dict[str, Any]) -> None:
         click.echo(f"rival      {rival['name']} {effect}")
     for problem in agent.get("problems", ()):
         click.echo(f"problem    {problem}")
+    for sentence in agent.get("unserved", ()):
+        click.echo(f"unserved   {sentence}")
     for name, loop in agent.get("loops", {}).items():
         if loop["error"]:
             click.echo(f"loop       {name} fails ({loop['failures']} times): {loop['error']}")
