@@ -73,8 +73,21 @@ def test_a_change_of_the_same_tick_as_the_reading_is_not_missed(queue: DeleteQue
     put(tmp_path, "a:eth0", frame("a"))
     assert names(queue) == ["a:eth0"]
     assert queue.changed(), "the folder's time is too young to rely on"
+
+
+def test_r15_an_entry_that_is_not_done_is_given_again(queue: DeleteQueue, tmp_path: Path) -> None:
+    put(tmp_path, "a:eth0", frame("a"))
+    put(tmp_path, "b:eth0", frame("b"))
     age_folder(tmp_path)
-    assert names(queue) == ["a:eth0"]
+    failing, done = queue.read()
+    queue.remove(done)
+    age_folder(tmp_path)
+    assert queue.changed()
+    assert queue.read() == (failing,)
+    assert queue.changed()
+    queue.forget(failing.request.key)
+    age_folder(tmp_path)
+    assert queue.read() == ()
     assert not queue.changed()
 
 

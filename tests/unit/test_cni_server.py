@@ -449,6 +449,7 @@ async def test_bytes_after_the_request_end_the_call(tmp_path: Path) -> None:
         with own_netns() as descriptor:
             await client.send(b"x", [descriptor])
         await await_until(lambda: call.cancelled, what="the call is cancelled")
+        assert not call.reply(b"late")
         call.finish()
 
 
@@ -489,6 +490,25 @@ async def test_queries_are_answered_whole_however_large(tmp_path: Path) -> None:
     async with serving(tmp_path, query=query) as world:
         reply = await (await world.ask({"FLOCK_QUERY": "pods"}, b"?")).reply()
         assert reply == RawReply(0, b"pods?" + big)
+
+
+async def test_a_query_that_finds_nobody_leaves_no_descriptor(tmp_path: Path) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def query(_name: str, _body: bytes) -> bytes:
+        asked.set()
+        await go_on.wait()
+        return b"late"
+
+    async with serving(tmp_path, query=query) as world:
+        client = await world.client()
+        with own_netns() as descriptor:
+            await client.ask({"FLOCK_QUERY": "x"}, b"", [descriptor])
+        await asyncio.wait_for(asked.wait(), 5)
+        await world.quiet()
+        before = descriptors()
+        go_on.set()
+        await await_until(lambda: descriptors() == before - 1, what="the descriptor that came along is closed")
 
 
 @pytest.mark.parametrize(("fault", "code"), [(InvalidEnvironment("no such query"), 4), (KeyError("x"), 100)])

@@ -86,7 +86,8 @@ class Call:
     def reply(self, body: bytes = b"") -> bool:
         """Answer with success. False: nobody took it; undo, then ``finish()``."""
         sent = self._answer(0, body)
-        if sent:
+        # Where no container is meant there is nothing to undo, and no next request that waits.
+        if sent or self.key is None:
             self.finish()
         return sent
 

@@ -51,10 +51,11 @@ class DeleteQueue:
         self._prefix = f"{folder}/"
         self._damaged = damaged
         self._seen = -1
+        self._open: set[str] = set()
 
     def changed(self) -> bool:
-        """Whether there may be entries that ``read`` hasn't given yet."""
-        return self._mtime() != self._seen
+        """Whether there is something to do: entries that ``read`` may not have given yet, or that aren't done."""
+        return bool(self._open) or self._mtime() != self._seen
 
     def read(self) -> tuple[QueuedDelete, ...]:
         """All entries, oldest first."""
@@ -68,10 +69,12 @@ class DeleteQueue:
                 elif (entry := self._parse(name, status)) is not None:
                     found.append((status.st_mtime_ns, entry))
         self._seen = before if before == 0 or time.time_ns() - before > _GRAIN_NS else -1
+        self._open = {entry.name for _, entry in found}
         return tuple(entry for _, entry in sorted(found, key=lambda pair: pair[0]))
 
     def remove(self, entry: QueuedDelete) -> None:
         """The DEL is done. A newer one of the same name stays."""
+        self._open.discard(entry.name)
         path = self._folder / entry.name
         with contextlib.suppress(FileNotFoundError):
             if _identity(os.lstat(path)) == entry.identity:
@@ -79,6 +82,7 @@ class DeleteQueue:
 
     def forget(self, key: AttachmentKey) -> bool:
         """A new attachment of this name begins: what is queued is about a former one. True if there was something."""
+        self._open.discard(str(key))
         try:
             # One system call and no path object: every ADD asks.
             os.unlink(f"{self._prefix}{key.container_id}:{key.ifname}")
