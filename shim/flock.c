@@ -212,7 +212,7 @@ static int is_ifname(const char *name)
 	for (; name[at]; at++) {
 		unsigned char c = (unsigned char)name[at];
 
-		if (at == IFNAME_LIMIT || c == '/' || c == ':' || c <= ' ' || c == 0x7f)
+		if (at == IFNAME_LIMIT || c == '/' || c == ':' || c == '%' || c <= ' ' || c == 0x7f)
 			return 0;
 	}
 	return at > 0 && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
@@ -294,7 +294,7 @@ static void check_environment(const struct verb *verb)
 		     "1 to 200 letters, digits, '_', '.' and '-', the first a letter or a digit");
 	if (!is_ifname(ifname))
 		fail(INVALID_ENV, "CNI_IFNAME is not an interface name",
-		     "1 to 15 bytes without '/', ':', white space and control characters, not '.' or '..'");
+		     "1 to 15 bytes without '/', ':', '%', white space and control characters, not '.' or '..'");
 }
 
 /* 1: read to its end; 0: nobody closed it in time. */

@@ -51,6 +51,7 @@ def parse_ifname(text: str) -> IfName:
         raise ValueError(f"is longer than {IFNAME_LIMIT} bytes")
     if text in (".", ".."):
         raise ValueError(f"must not be {text!r}")
-    if any(char in "/:" or char.isspace() or not char.isprintable() for char in text):
-        raise ValueError("must hold no '/', ':', white space or control character")
+    # The kernel takes "%d" for a template of names and would make another interface (__dev_alloc_name).
+    if any(char in "/:%" or char.isspace() or not char.isprintable() for char in text):
+        raise ValueError("must hold no '/', ':', '%', white space or control character")
     return IfName(text)

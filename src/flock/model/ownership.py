@@ -52,6 +52,7 @@ def host_ifname(key: AttachmentKey) -> str:
     return HOST_PREFIX + base64.b32encode(digest)[:11].decode().lower()
 
 
+@lru_cache(maxsize=1024)
 def host_ifalias(key: AttachmentKey) -> str:
     """The alias that names the attachment on its host end: at most 222 of the 255 bytes that the kernel takes."""
     return f"{ALIAS_PREFIX}{key.container_id}:{key.ifname}"
@@ -68,11 +69,13 @@ def parse_ifalias(alias: str) -> AttachmentKey | None:
         return None
 
 
+@lru_cache(maxsize=1024)
 def pod_mac(key: AttachmentKey) -> bytes:
     """The pod end's MAC: 6 bytes, a function of the attachment, so that CHECK can recompute it."""
     return _mac(b"pod", key)
 
 
+@lru_cache(maxsize=1024)
 def host_mac(key: AttachmentKey) -> bytes:
     """The host end's MAC: 6 bytes, a function of the attachment."""
     return _mac(b"host", key)
