@@ -77,11 +77,17 @@ class NodeConfigSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One NodeConfig, named like its node; ``unknown`` are the fields that this version doesn't know."""
+    """One NodeConfig, named like its node; ``unknown`` are the fields that this version doesn't know.
+
+    The last three are what an API server adds: which object it is, which edition of its spec, and since when.
+    """
 
     name: str
     spec: NodeConfigSpec
     unknown: tuple[str, ...] = ()
+    uid: str = ""
+    generation: int = 0
+    created: str = ""
 
 
 def parse_node_config(raw: object, *, strict: bool, peers_apart: bool | None = None) -> NodeConfig:

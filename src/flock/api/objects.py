@@ -1,4 +1,4 @@
-"""Pods and Namespaces as flock needs them: narrow frozen views, decoded from what Kubernetes or a manifest says. Pure.
+"""Pods, Namespaces and Nodes as flock needs them: narrow frozen views of what Kubernetes or a manifest says. Pure.
 
 Invariant: only the fields that are used are looked at, by type; whatever else an object holds, however deep, is neither
 read nor kept. A view that exists has a valid name.
@@ -12,6 +12,16 @@ import msgspec
 
 from flock.api.names import check_head, parse_object_name, subject_of
 from flock.api.problems import ABSENT, InvalidObject, Problem
+from flock.api.raw import (
+    RawContainer,
+    RawNamespace,
+    RawNode,
+    RawNodeSpec,
+    RawNodeStatus,
+    RawPod,
+    RawPodSpec,
+    RawPodStatus,
+)
 from flock.api.reader import Notes, Section
 
 T = TypeVar("T")
@@ -58,64 +68,29 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
 
 
-class _Meta(msgspec.Struct):
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One Node. ``addresses`` are its InternalIPs, ``network_unavailable`` that condition's status, "" for none."""
+
     name: str
-    namespace: str | None = None
-    uid: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    deletionTimestamp: str | None = None  # noqa: N815 - the API's spelling
-
-
-class _Container(msgspec.Struct):
-    name: str = ""
-    image: str | None = None
-
-
-class _PodSpec(msgspec.Struct):
-    nodeName: str | None = None  # noqa: N815 - the API's spelling
-    hostNetwork: bool | None = None  # noqa: N815 - the API's spelling
-    serviceAccountName: str | None = None  # noqa: N815 - the API's spelling
-    containers: list[_Container] | None = None
-
-
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _ContainerStatus(msgspec.Struct):
-    name: str = ""
-    imageID: str | None = None  # noqa: N815 - the API's spelling
-
-
-class _PodIP(msgspec.Struct):
-    ip: str = ""
-
-
-class _PodStatus(msgspec.Struct):
-    phase: str | None = None
-    conditions: list[_Condition] | None = None
-    containerStatuses: list[_ContainerStatus] | None = None  # noqa: N815 - the API's spelling
-    podIPs: list[_PodIP] | None = None  # noqa: N815 - the API's spelling
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _PodSpec | None = None
-    status: _PodStatus | None = None
-
-
-class _Namespace(msgspec.Struct):
-    metadata: _Meta
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+    addresses: tuple[str, ...] = ()
+    pod_cidrs: tuple[str, ...] = ()
+    ready: bool = False
+    network_unavailable: str = ""
+    deleting: bool = False
 
 
 def parse_pod(raw: object) -> PodView:
     """A pod from its decoded JSON or YAML; ``InvalidObject`` otherwise."""
     name = _check(raw, "Pod")
-    pod = _convert(raw, _Pod, subject_of("Pod", name))
-    spec, status, meta = pod.spec or _PodSpec(), pod.status or _PodStatus(), pod.metadata
-    first = spec.containers[0] if spec.containers else _Container()
+    return pod_view(_convert(raw, RawPod, subject_of("Pod", name)))
+
+
+def pod_view(pod: RawPod) -> PodView:
+    """What is kept of a pod."""
+    spec, status, meta = pod.spec or RawPodSpec(), pod.status or RawPodStatus(), pod.metadata
+    first = spec.containers[0] if spec.containers else RawContainer()
     annotations = meta.annotations or {}
     return PodView(
         namespace=meta.namespace or "default",
@@ -139,9 +114,30 @@ def parse_pod(raw: object) -> PodView:
 def parse_namespace(raw: object) -> NamespaceView:
     """A namespace from its decoded JSON or YAML; ``InvalidObject`` otherwise."""
     name = _check(raw, "Namespace")
-    meta = _convert(raw, _Namespace, subject_of("Namespace", name)).metadata
+    return namespace_view(_convert(raw, RawNamespace, subject_of("Namespace", name)))
+
+
+def namespace_view(namespace: RawNamespace) -> NamespaceView:
+    """What is kept of a namespace."""
+    meta = namespace.metadata
     labels = {**(meta.labels or {}), NAMESPACE_LABEL: meta.name}
     return NamespaceView(name=meta.name, labels=labels, annotations=meta.annotations or {})
+
+
+def node_view(node: RawNode) -> NodeView:
+    """What is kept of a Node."""
+    meta, spec, status = node.metadata, node.spec or RawNodeSpec(), node.status or RawNodeStatus()
+    conditions = {one.type: one.status for one in status.conditions or ()}
+    return NodeView(
+        name=meta.name,
+        uid=meta.uid or "",
+        labels=meta.labels or {},
+        addresses=tuple(one.address for one in status.addresses or () if one.type == "InternalIP"),
+        pod_cidrs=tuple(spec.podCIDRs or ()),
+        ready=conditions.get("Ready") == "True",
+        network_unavailable=conditions.get("NetworkUnavailable", ""),
+        deleting=meta.deletionTimestamp is not None,
+    )
 
 
 def image_digest(pod: PodView) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from flock.api.node_config import NodeConfig
-from flock.api.objects import NamespaceView, PodView
+from flock.api.objects import NamespaceView, NodeView, PodView
 
 
 class SourceProblem(msgspec.Struct, frozen=True):
@@ -28,11 +28,15 @@ class SourceProblem(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one moment. ``policies`` are NetworkPolicies as written: accepted, and not enforced yet."""
+    """Everything at one moment; ``nodes`` only where there is a cluster.
+
+    ``policies`` are NetworkPolicies as written: accepted, and not enforced yet.
+    """
 
     node_configs: Mapping[str, NodeConfig] = {}
     namespaces: Mapping[str, NamespaceView] = {}
     pods: Mapping[tuple[str, str], PodView] = {}
+    nodes: Mapping[str, NodeView] = {}
     policies: Mapping[tuple[str, str], Mapping[str, object]] = {}
     problems: tuple[SourceProblem, ...] = ()
     complete: bool = False
@@ -65,6 +69,9 @@ class View:
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         return self._snapshot.pods.get((namespace, name))
+
+    def node(self, name: str) -> NodeView | None:
+        return self._snapshot.nodes.get(name)
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` after every change, to poke a loop and do nothing else; what is returned ends that."""

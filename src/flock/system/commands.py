@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flock.errors import IOFailure
@@ -55,12 +55,16 @@ class Completed:
         return f"signal {-self.code}"
 
 
-async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -> Completed:  # noqa: ASYNC109 - the kill
-    """Run one program to its end. Any exit code is an answer; only a missing program and a late one are errors."""
+async def run(argv: Sequence[str], timeout: float, input: bytes | None = None,  # noqa: ASYNC109 - the kill
+              env: Mapping[str, str] | None = None) -> Completed:
+    """Run one program to its end. Any exit code is an answer; only a missing program and a late one are errors.
+
+    ``env`` is its whole environment, where it shall not have the agent's.
+    """
     if not argv or any("\0" in word for word in argv):
         raise ProgramMissing("a program can't be run", "an argument is empty or holds a NUL")
     stdin = asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE
-    starting = asyncio.ensure_future(_start(argv, stdin))
+    starting = asyncio.ensure_future(_start(argv, stdin, env))
     try:
         transport, conversation = await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -81,11 +85,13 @@ async def run(argv: Sequence[str], timeout: float, input: bytes | None = None) -
                      stdout=bytes(conversation.output[1]), stderr=bytes(conversation.output[2]))
 
 
-async def _start(argv: Sequence[str], stdin: int) -> "tuple[asyncio.SubprocessTransport, _Conversation]":
+async def _start(
+    argv: Sequence[str], stdin: int, env: Mapping[str, str] | None
+) -> "tuple[asyncio.SubprocessTransport, _Conversation]":
     loop = asyncio.get_running_loop()
     try:
         return await loop.subprocess_exec(
-            lambda: _Conversation(loop.create_future(), loop.create_future()), *argv, stdin=stdin,
+            lambda: _Conversation(loop.create_future(), loop.create_future()), *argv, stdin=stdin, env=env,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True)
     except OSError as error:
         raise ProgramMissing(f"{argv[0]} can't be run", error.strerror or str(error)) from error
