@@ -229,7 +229,7 @@ class Agent:
 
     def _serve_health(self) -> None:
         if self._config.health is not None:
-            HealthServer(self._config.health, self._readiness, self._metrics.registry).start()
+            HealthServer(self._config.health, self._readiness, self._metrics.registry, self._metrics.fold).start()
 
     async def _lock(self, stack: contextlib.AsyncExitStack) -> None:
         """One agent a node: wait for the former one to be through."""

@@ -52,10 +52,13 @@ class _Server6(_Server):
 
 
 class HealthServer:
-    """Serves until the process ends; ``close`` for tests."""
+    """Serves until the process ends; ``fold`` brings the metrics up to date before each scrape."""
 
-    def __init__(self, listen: tuple[str, int], source: HealthSource, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, listen: tuple[str, int], source: HealthSource, registry: CollectorRegistry, fold: Callable[[], None]
+    ) -> None:
         self._source = source
+        self._fold = fold
         self._metrics = make_wsgi_app(registry)
         kind = _Server6 if ":" in listen[0] else _Server
         try:
@@ -76,6 +79,7 @@ class HealthServer:
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
+            self._fold()
             answer: Iterable[bytes] = self._metrics(environ, start)
             return answer
         if path == "/readyz":
