@@ -101,6 +101,11 @@ class Host:
         """Stop being inside: the namespaces can end."""
         self._entrance.close()
 
+    def reap(self) -> None:
+        """Collect what has ended by now."""
+        for process in self._started:
+            process.poll()
+
     def collect_ended(self) -> None:
         """Collect what ended with the host, so that it leaves no zombies."""
         for process in self._started:

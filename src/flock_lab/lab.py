@@ -94,10 +94,14 @@ class Lab:
     def close(self) -> None:
         """Take it down."""
         self.leave()
-        state.take_down(self.record.name)
+        state.take_down(self.record.name, reap=self._reap)
         for host in (self.router, *self.nodes):
             host.collect_ended()
         _collect(self._holders)
+
+    def _reap(self) -> None:
+        for host in (self.router, *self.nodes):
+            host.reap()
 
     def __enter__(self) -> Self:
         return self

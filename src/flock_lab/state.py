@@ -17,7 +17,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -206,15 +206,16 @@ def marked(token: str) -> list[ProcessMark]:
     return found
 
 
-def take_down(name: str, seconds: float = 20.0) -> bool:
+def take_down(name: str, seconds: float = 20.0, reap: Callable[[], None] = lambda: None) -> bool:
     """End every process of a lab and remove its folder; False where there is no such lab.
 
-    A host's first process is PID 1 of its namespace, so the kernel ends all others with it, marked or not.
+    A host's first process is PID 1 of its namespace, so the kernel ends all others with it, marked or not. It ends
+    only after each of them is collected, so whoever started some of them says by ``reap`` how.
     """
     record = load(name)
     if record is not None:
         record.permit.unlink(missing_ok=True)
-        _end_all(record, seconds)
+        _end_all(record, seconds, reap)
     elif not folder_of(name).is_dir():
         return False
     with _claiming():
@@ -228,7 +229,7 @@ def take_down(name: str, seconds: float = 20.0) -> bool:
     return existed
 
 
-def _end_all(record: LabRecord, seconds: float) -> None:
+def _end_all(record: LabRecord, seconds: float, reap: Callable[[], None]) -> None:
     end = time.monotonic() + seconds
     seen: set[ProcessMark] = set()
     while True:
@@ -242,4 +243,5 @@ def _end_all(record: LabRecord, seconds: float) -> None:
             raise LabError(f"the lab {record.name} can't be taken down", f"still there: {pids}")
         for mark in left:
             mark.kill()
+        reap()
         left[0].await_end(_STEP)

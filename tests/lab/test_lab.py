@@ -166,6 +166,16 @@ def test_asked_to_end_the_lab_process_takes_its_lab_down(lab_name: str) -> None:
     must_be_gone(before, held)
 
 
+def test_a_daemon_that_ended_by_itself_does_not_keep_its_host(lab_name: str) -> None:
+    before = Machine.seen()
+    with Lab.up(lab_name, nodes=1) as lab:
+        ended = lab.node(1).spawn("true", log="true")
+        stat = Path(f"/proc/{ended.pid}/stat")
+        wait_until(lambda: ") Z " in stat.read_text(), 5.0, "a zombie that nobody has collected")
+    assert ended.returncode == 0
+    wait_until(lambda: Machine.seen() == before, 10.0, f"{Machine.seen()} as {before}")
+
+
 def test_a_lab_in_use_is_left_alone(lab_name: str) -> None:
     with _crashing(lab_name) as process:
         assert process.stdout is not None
