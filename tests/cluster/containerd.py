@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import cgroups
-from tests.cluster.images import PAUSE, TOOLS
-
 from flock.model.family import Address, Family, parse_address
 from flock.testing.wait import wait_until
+from flock_lab import cgroups
 from flock_lab.gobuild import built
 from flock_lab.host import Completed, Popen
+from flock_lab.images import PAUSE, TOOLS
 from flock_lab.node import Node
 from flock_lab.state import LabError
 

@@ -9,11 +9,10 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster import cgroups
-from tests.cluster.images import TOOLS
-
 from flock.model.family import Address, Family, parse_address
 from flock.model.ownership import CNI_BIN_DIR, CNI_CONF_DIR
+from flock_lab import cgroups
+from flock_lab.images import TOOLS
 from flock_lab.node import Node
 
 _FOLDER = "/run/test-podman"

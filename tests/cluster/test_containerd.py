@@ -9,12 +9,12 @@ from tests.cluster import pings
 from tests.cluster.conftest import Runtime
 from tests.cluster.containerd import PodSandbox
 from tests.cluster.ground import Ground, must_not_be_named
-from tests.cluster.images import TOOLS
 
 from flock.model.family import FAMILIES, Address, Family
 from flock.model.ownership import ALIVE_FILE, DELETES_DIR
 from flock_lab import manifests
 from flock_lab.host import Host
+from flock_lab.images import TOOLS
 from flock_lab.state import LabError
 
 pytestmark = pytest.mark.cluster

@@ -1,0 +1,101 @@
+"""Images without a registry: docker-archives of a few lines, from busybox-static and a pause of ten lines of C.
+
+The same bytes for the same programs, so a runtime that has an image already says so. ctr and podman both load it.
+
+If the process dies on any line: a half-written archive has no reader yet; the next run writes it anew.
+"""
+
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flock_lab.native import build
+
+PAUSE = "flock.test/pause:1"
+TOOLS = "flock.test/tools:1"
+BUSYBOX = "bin/busybox"
+_APPLETS = ("sh", "ping", "ip", "httpd", "wget", "nc", "sleep", "cat", "ls", "hostname", "true", "false", "touch", "rm",
+            "test", "date", "echo", "nslookup")
+_FOLDERS = ("bin", "www", "etc", "tmp")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One image: its name, its files (all of them programs), links among them, and what it runs."""
+
+    tag: str
+    files: Mapping[str, bytes]
+    links: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ()
+
+    def layer(self) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            for name in _FOLDERS:
+                folder = tarfile.TarInfo(name)
+                folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+                tar.addfile(folder)
+            for name, data in self.files.items():
+                _add(tar, name, data)
+            for name, target in self.links.items():
+                link = tarfile.TarInfo(name)
+                link.type, link.linkname = tarfile.SYMTYPE, target
+                tar.addfile(link)
+        return buffer.getvalue()
+
+    def config(self, layer: bytes, architecture: str) -> bytes:
+        return json.dumps({
+            "architecture": architecture, "os": "linux",
+            "config": {"Entrypoint": list(self.entrypoint), "Cmd": list(self.command), "Env": ["PATH=/bin:/"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+        }).encode()
+
+
+def pause(tag: str = PAUSE) -> Image:
+    """What a sandbox is; also the lightest container there is."""
+    program = build(Path(__file__).with_name("pause.c"), "-static")
+    return Image(tag=tag, files={"pause": program.read_bytes()}, command=["/pause"])
+
+
+def tools(tag: str = TOOLS) -> Image:
+    """A shell and what a test asks of a container."""
+    return Image(tag=tag, files={**busybox(), "www/index.html": b"served by a pod\n"}, links=applets(),
+                 command=["/bin/sleep", "3600"])
+
+
+def busybox() -> dict[str, bytes]:
+    program = shutil.which("busybox")
+    assert program is not None, "busybox-static isn't installed (scripts/setup cluster-packages)"
+    return {BUSYBOX: Path(program).read_bytes()}
+
+
+def applets() -> dict[str, str]:
+    return {f"bin/{name}": "busybox" for name in _APPLETS}
+
+
+def write_archive(path: Path, machine: str, images: Sequence[Image] = ()) -> Path:
+    """Write images (pause and tools, if none is named) into one archive and hand back its path."""
+    manifest = []
+    with tarfile.open(path, "w") as archive:
+        for image in images or (pause(), tools()):
+            layer = image.layer()
+            config = image.config(layer, _MACHINES[machine])
+            names = [f"{hashlib.sha256(data).hexdigest()}.{kind}" for data, kind in ((config, "json"), (layer, "tar"))]
+            for name, data in zip(names, (config, layer), strict=True):
+                _add(archive, name, data)
+            manifest.append({"Config": names[0], "RepoTags": [image.tag], "Layers": [names[1]]})
+        _add(archive, "manifest.json", json.dumps(manifest).encode())
+    return path
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), 0o755
+    tar.addfile(info, io.BytesIO(data))
