@@ -69,10 +69,7 @@ class Transport:
                 raise refusal(str(request), answer.status, answer.headers, text, self._clock.wall())
             yield answer
         finally:
-            if answer.content.at_eof():
-                answer.release()
-            else:
-                answer.close()
+            _finish(answer)
 
     async def _read_refusal(self, answer: aiohttp.ClientResponse) -> bytes:
         text = b""
@@ -90,7 +87,7 @@ class Transport:
         self._access.refused()
         if (fresh := await self._access.authorization()) == authorization:
             return answer
-        answer.close()
+        _finish(answer)
         return await self._send(request, fresh)
 
     async def _send(self, request: Request, authorization: str | None) -> aiohttp.ClientResponse:
@@ -126,6 +123,17 @@ class Transport:
                 read_bufsize=1 << 18,
             )
         return self._session
+
+
+def _finish(answer: aiohttp.ClientResponse) -> None:
+    """Give the connection back where the answer was read to its end, else end it."""
+    if answer.content.at_eof():
+        answer.release()
+        return
+    # Without a farewell: a TLS one waits for the other side, which may be what has fallen silent.
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
+    answer.close()
 
 
 def explain(error: Exception) -> str:

@@ -91,9 +91,9 @@ class Writes:
         if self._store.get(kind, (namespace, name)) is not None:
             raise Refused(409, "AlreadyExists", f'{kind.plural} "{name}" already exists')
         if metadata.pop("resourceVersion", None):
-            raise Refused(400, "BadRequest", "resourceVersion should not be set on objects to be created")
+            raise Refused(500, "", "resourceVersion should not be set on objects to be created")
         metadata.pop("uid", None)
-        if kind.status:
+        if kind.status and kind.kind != "Node":
             thing.pop("status", None)
         if kind.kind == "Namespace":
             metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
@@ -123,7 +123,7 @@ class Writes:
         body = write.read()
         if write.content_type == _APPLY:
             if not write.query.get("fieldManager"):
-                raise Refused(400, "BadRequest", "fieldManager: Required value: is required for apply patch")
+                raise Refused(422, "Invalid", "fieldManager: Required value: is required for apply patch")
             if self._store.get(kind, key) is None and not write.sub:
                 return 201, self._create(kind, key[0], body)
         before = self.existing(kind, key)
