@@ -32,6 +32,7 @@ class Node(Host):
     def __init__(self, record: LabRecord, plan: NodePlan, mark: ProcessMark) -> None:
         super().__init__(record, plan.name, mark)
         self.plan = plan
+        self.source: tuple[str, str] = ("--manifests", MANIFESTS)
         self.agent: Popen | None = None
         self._bird = BirdProcess(self, str(BIRD_CONFIG), str(BIRD_SOCKET))
         self._log_start = 0
@@ -63,7 +64,7 @@ class Node(Host):
         install = ["--install-shim", str(shim)] if shim else []
         self._log_start = log.stat().st_size if log.exists() else 0
         self.agent = self.spawn(sys.executable, "-m", "flock.agent.main", "--node", self.name,
-                                "--manifests", MANIFESTS, "--log-format", "json", *install, *options, log="agent")
+                                *self.source, "--log-format", "json", *install, *options, log="agent")
 
     def agent_log(self) -> str:
         """What the agent has said since its last start."""
