@@ -148,7 +148,8 @@ class Informer(Generic[V]):
                 fault.__cause__ = error
                 self._version = ""
                 wait = self._failed(fault)
-            await self._clock.sleep(wait)
+            if wait:
+                await self._clock.sleep(wait)
 
     # Listing
 

@@ -181,6 +181,19 @@ class ApiServer:
             watch.over = True
             watch.wake.set()
 
+    @property
+    def connections(self) -> list[object]:
+        """The open connections."""
+        server = self._runner.server if self._runner is not None else None
+        return list(server.connections) if server is not None else []
+
+    def cut(self) -> None:
+        """Break every connection without a word."""
+        for connection in self.connections:
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+
     def watching(self, plural: str) -> int:
         """How many watches of a resource are open."""
         return sum(watch.kind.plural == plural for watch in self._watches)
