@@ -19,6 +19,7 @@ from typing import NamedTuple
 from flock.agent.admin import Admin
 from flock.agent.attachments import Attachments
 from flock.agent.bird_loop import BirdLoop
+from flock.agent.collector import COLLECT_GAP, Collector
 from flock.agent.config import AgentConfig
 from flock.agent.deleting import Deleting
 from flock.agent.drain import Drain
@@ -29,13 +30,13 @@ from flock.agent.metrics import Metrics
 from flock.agent.node_loop import NodeLoop, make_allocator
 from flock.agent.problems import Problems
 from flock.agent.readiness import Readiness
+from flock.agent.source import ManifestsSource, Source
 from flock.agent.start import await_node_config, likely_attachment, recover
 from flock.agent.state import NodeState
 from flock.agent.summaries import Summaries
 from flock.agent.sweep import Sweep
 from flock.agent.sysctls import apply_sysctls
 from flock.agent.worker import Worker
-from flock.cluster.manifests import ManifestsFolder
 from flock.cni.install import install_shim, write_conflist
 from flock.cni.queue import DeleteQueue
 from flock.cni.server import CniServer
@@ -86,19 +87,27 @@ class Agent:
             self._serve_health()
             await self._lock(stack)
             await asyncio.to_thread(apply_sysctls)
-            folder = ManifestsFolder(self._config.manifests, self._config.node, loop)
-            stack.callback(folder.close)
-            problems = Problems(folder.view, self._metrics)
-            folder.view.subscribe(problems.look)
-            await folder.start()
+            source = self._build_source()
+            stack.push_async_callback(source.close)
+            problems = Problems(source.view, self._metrics)
+            source.view.subscribe(problems.look)
+            await source.start()
             problems.look()
-            await self._unless_stopped(await_node_config(folder.view, self._config.node))
+            await self._unless_stopped(await_node_config(source.view, self._config.node))
             if not self._stop.is_set():
-                await self._serve(stack, folder)
+                await self._serve(stack, source)
 
-    async def _serve(self, stack: contextlib.AsyncExitStack, folder: ManifestsFolder) -> None:
+    def _build_source(self) -> Source:
+        if self._config.manifests is not None:
+            return ManifestsSource(self._config.manifests, self._config.node)
+        # aiohttp is 20 MiB and a tenth of a second, which an agent without a cluster must not pay.
+        from flock.agent.api_source import ApiSource  # noqa: PLC0415
+
+        return ApiSource(self._config.kubeconfig, self._config.node, self._clock)
+
+    async def _serve(self, stack: contextlib.AsyncExitStack, source: Source) -> None:
         network = await asyncio.to_thread(read_node_network)
-        state = self._build_state(folder, network)
+        state = self._build_state(source, network)
         state.worker.start()
         stack.callback(state.worker.stop)
         state.wiring.start([state.plan(likely_attachment(state))])
@@ -112,27 +121,23 @@ class Agent:
         bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network)
         summaries = Summaries(state)
         stack.callback(summaries.close)
-        runners = self._build_runners({
+        loops = {
             "node": Loop(NodeLoop(state, state.config().spec, network).run, 0.2, SWEEP_GAP),
             "summaries": Loop(summaries.run, SUMMARY_GAP, SWEEP_GAP),
             "bird": Loop(bird.run, 0.2, BIRD_GAP),
             "sweep": Loop(sweep.run, 1.0, SWEEP_GAP),
-        })
-
-        def poke_all(reason: str) -> None:
-            for runner in runners.values():
-                runner.poke(reason)
-
-        sweep.poke_all, sweep.poke_summaries = poke_all, runners["summaries"].poke
-        summaries.watch(runners["summaries"].poke)
-        folder.view.subscribe(lambda: poke_all("manifests"))
+        }
+        if source.live is not None:
+            loops["orphans"] = Loop(Collector(state, source.live, deleting).run, 1.0, COLLECT_GAP)
+        runners = self._build_runners(loops)
+        connect(state, runners, sweep, summaries)
         async with asyncio.TaskGroup() as tasks:
             jobs: list[asyncio.Task[None]] = [
                 tasks.create_task(runner.run(), name=name) for name, runner in runners.items()
             ]
             await self._first_runs(runners)
             await drain.run()
-            handler = Attachments(state, deleting, queue, folder)
+            handler = Attachments(state, deleting, queue, source)
             server = CniServer(own.AGENT_SOCKET, handler, asyncio.get_running_loop(),
                                query=Admin(state, bird, self._readiness, runners).answer)
             server.start()
@@ -145,12 +150,12 @@ class Agent:
             for job in jobs:
                 job.cancel()
 
-    def _build_state(self, folder: ManifestsFolder, network: NodeNetwork) -> NodeState:
-        spec = folder.view.node_config(self._config.node)
+    def _build_state(self, source: Source, network: NodeNetwork) -> NodeState:
+        spec = source.view.node_config(self._config.node)
         assert spec is not None  # awaited by the caller
         return NodeState(
             node=self._config.node,
-            view=folder.view,
+            view=source.view,
             store=Store(own.ALLOCATIONS_DIR, own.RELEASED_DIR, own.DAMAGED_DIR),
             allocator=make_allocator(spec.spec, network),
             wiring=PodWiring(),
@@ -259,3 +264,23 @@ class Agent:
         finally:
             job.cancel()
             stop.cancel()
+
+
+def connect(state: NodeState, runners: Mapping[str, Runner], sweep: Sweep, summaries: Summaries) -> None:
+    """Who pokes whom. Pods that come and go poke nothing here: only this node's NodeConfig concerns every loop."""
+    known = state.view.node_config(state.node)
+
+    def poke_all(reason: str) -> None:
+        for runner in runners.values():
+            runner.poke(reason)
+
+    def view_changed() -> None:
+        nonlocal known
+        now = state.view.node_config(state.node)
+        if now != known:
+            known = now
+            poke_all("the NodeConfig changed")
+
+    sweep.poke_all, sweep.poke_summaries = poke_all, runners["summaries"].poke
+    summaries.watch(runners["summaries"].poke)
+    state.view.subscribe(view_changed)

@@ -5,13 +5,12 @@ If the process dies on any line: see the module of each verb.
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Protocol
 
 from flock.agent.adding import Adding
 from flock.agent.checking import Checking
 from flock.agent.deleting import Deleting
 from flock.agent.logs import ctx
+from flock.agent.source import Source
 from flock.agent.state import NodeState
 from flock.cni.call import Call
 from flock.cni.queue import DeleteQueue
@@ -31,13 +30,6 @@ from flock.errors import FlockError, FlockFailure
 log = logging.getLogger("flock.cni")
 
 
-class Source(Protocol):
-    """Where the view comes from."""
-
-    def behind(self, then: Callable[[], None]) -> bool:
-        """True where something told isn't in the view yet; ``then`` is called, in the loop's thread, once it is."""
-
-
 class Attachments:
     """Implements the CNI server's Handler."""
 
@@ -50,24 +42,34 @@ class Attachments:
         self._queue = queue
 
     def handle(self, request: Request, netns_fd: int | None, call: Call) -> None:
-        """Serve one request; every outcome ends the call.
-
-        A pod's manifest that was written before its ADD is obeyed by it, however soon the ADD comes.
-        """
+        """Serve one request; every outcome ends the call. An ADD that is quicker than the view waits for it."""
         began = time.monotonic()
         call.on_done(lambda: self._measure(call, began))
-        if not (isinstance(request, AddRequest) and self._source.behind(lambda: self._serve(request, netns_fd, call))):
+
+        def then(error: FlockError | None) -> None:
+            if call.cancelled:
+                call.finish()
+            elif error is not None:
+                self._refuse(call, error)
+            else:
+                self._serve(request, netns_fd, call)
+
+        if not (isinstance(request, AddRequest) and self._source.waits(request.args, call.deadline, then)):
             self._serve(request, netns_fd, call)
 
     def _serve(self, request: Request, netns_fd: int | None, call: Call) -> None:
         try:
             self._dispatch(request, netns_fd, call)
         except FlockError as error:
-            log.warning("request refused", extra=ctx(verb=call.verb, key=call.key, code=error.code, error=error))
-            call.fail(error)
+            self._refuse(call, error)
         except Exception:
             log.exception("request failed by a fault of flock", extra=ctx(verb=call.verb, key=call.key))
             call.fail(FlockFailure("flock failed", "the agent's log has the reason"))
+
+    @staticmethod
+    def _refuse(call: Call, error: FlockError) -> None:
+        log.warning("request refused", extra=ctx(verb=call.verb, key=call.key, code=error.code, error=error))
+        call.fail(error)
 
     def _dispatch(self, request: Request, netns_fd: int | None, call: Call) -> None:
         match request:

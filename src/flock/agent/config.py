@@ -11,10 +11,15 @@ DEFAULT_HEALTH = "[::1]:9477"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """One agent's settings. ``health`` is (host, port), or None where the HTTP server is off."""
+    """One agent's settings.
+
+    ``manifests`` and ``kubeconfig`` both None: the API with in-cluster credentials. ``health`` is (host, port), or None
+    where the HTTP server is off.
+    """
 
     node: str
-    manifests: Path
+    manifests: Path | None
+    kubeconfig: Path | None
     log_format: str
     log_level: str
     health: tuple[str, int] | None
@@ -25,7 +30,7 @@ def parse_arguments(argv: list[str] | None = None) -> AgentConfig:
     """Read the command line; a wrong one ends the process with status 2 and a sentence."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if not options.manifests.is_dir():
+    if options.manifests is not None and not options.manifests.is_dir():
         parser.error(f"--manifests {str(options.manifests)!r} is not a folder")
     try:
         health = parse_listen(options.health_listen)
@@ -34,6 +39,7 @@ def parse_arguments(argv: list[str] | None = None) -> AgentConfig:
     return AgentConfig(
         node=options.node,
         manifests=options.manifests,
+        kubeconfig=options.kubeconfig,
         log_format=options.log_format,
         log_level=options.log_level,
         health=health,
@@ -60,10 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"flock-agent {__version__}")
     parser.add_argument("--node", required=True, metavar="NAME", help="this node's name: its NodeConfig has the same")
-    parser.add_argument(
-        "--manifests", required=True, type=Path, metavar="DIR",
-        help="a folder of manifests (NodeConfig, Namespace, Pod), watched",
-    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--manifests", type=Path, metavar="DIR",
+                        help="a folder of manifests (NodeConfig, Namespace, Pod), watched; no cluster is needed")
+    source.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the Kubernetes API that this file names")
+    source.add_argument("--in-cluster", action="store_true",
+                        help="the Kubernetes API, with the credentials of the pod that the agent runs in")
     parser.add_argument("--log-format", choices=("console", "json"), default="console", help="default: console")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info",
                         help="default: info")

@@ -7,6 +7,7 @@ If the process dies on any line: the link may be gone and the entry still there 
 and the runtime, whose connection broke, sends DEL again, which finds nothing and succeeds.
 """
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -80,6 +81,17 @@ class Deleting:
         """Remove an attachment and call ``done``, once, from any thread. Callable from any thread."""
         self._state.leaving.add(key)
         self._state.worker.post(partial(self._unwire, key, why, done))
+
+    async def removed(self, key: AttachmentKey, why: str) -> FlockError | None:
+        """Remove an attachment and wait until it is gone; what went wrong, if anything did. In the loop's thread."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[FlockError | None] = loop.create_future()
+
+        def done(error: FlockError | None) -> None:
+            loop.call_soon_threadsafe(result.set_result, error)
+
+        self.remove(key, why, done)
+        return await result
 
     def _unwire(self, key: AttachmentKey, why: str, done: Done) -> None:
         finish = partial(self._finish, key, why, done)

@@ -6,13 +6,11 @@ whose inode isn't the attachment's is of an older life and is dropped.
 If the process dies on any line: an entry is removed after its DEL is done, so it is done once more, which is harmless.
 """
 
-import asyncio
 import logging
 
 from flock.agent.deleting import Deleting
 from flock.agent.logs import ctx
 from flock.cni.queue import DeleteQueue, QueuedDelete
-from flock.errors import FlockError
 from flock.ipam.store import Store
 
 log = logging.getLogger("flock.queue")
@@ -45,14 +43,7 @@ class Drain:
         return known is not None and 0 not in (inode, known.netns_inode) and inode != known.netns_inode
 
     async def _carry_out(self, entry: QueuedDelete) -> bool:
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[FlockError | None] = loop.create_future()
-
-        def done(error: FlockError | None) -> None:
-            loop.call_soon_threadsafe(result.set_result, error)
-
-        self._deleting.remove(entry.request.key, "queued DEL", done)
-        error = await result
+        error = await self._deleting.removed(entry.request.key, "queued DEL")
         if error is None:
             log.info("queued DEL done", extra=ctx(key=entry.request.key))
         return error is None

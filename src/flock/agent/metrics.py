@@ -30,6 +30,7 @@ class Metrics:
         self.damaged = Counter("flock_store_damaged_files", "Store files moved aside as unreadable.", registry=r)
         self.rebuilt = Counter("flock_store_rebuilt", "Allocations rebuilt from the kernel's marks.", registry=r)
         self.healed = Counter("flock_kernel_healed", "Things that a stranger took away, put back.", ["how"], registry=r)
+        self.orphans = Counter("flock_orphans_removed", "Allocations that outlived their pods.", registry=r)
         self.ready = Gauge("flock_ready", "1 while the agent serves CNI.", registry=r)
         self.bird_up = Gauge("flock_bird_up", "1 while BIRD answers its control socket.", registry=r)
         self.bird_reloads = Counter("flock_bird_reloads", "Configurations that BIRD took.", registry=r)

@@ -19,7 +19,8 @@ from flock.errors import InvalidNetns
 from flock.netlink import constants as nl
 from flock.netlink.socket import NetlinkSocket
 
-_libc = ctypes.CDLL(None, use_errno=True)
+# PyDLL keeps the interpreter's lock: handing it over costs more than the 2 µs of a setns.
+_libc = ctypes.PyDLL(None, use_errno=True)
 _setns = _libc.setns
 _EXIT_LOST = 70
 

@@ -23,9 +23,6 @@ from flock.netlink.messages import (
 from flock.netlink.routes import Route, replace_route, take_as_own
 from flock.pods.plan import GATEWAY_LENGTHS, GATEWAYS, PodAddress, Wiring
 
-LOOPBACK = 1
-"""The index of ``lo`` in every namespace (LOOPBACK_IFINDEX)."""
-
 ANYWHERE: dict[Family, Network] = {Family.IPV6: ip_network("::/0"), Family.IPV4: ip_network("0.0.0.0/0")}
 
 
@@ -94,7 +91,7 @@ def host_route_steps(wiring: Wiring, ifindex: int) -> list[Step]:
 
 
 def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
-    """What the pod's end needs once the link is there."""
+    """What the pod's end needs once the link is there; ``lo`` is the runtime's, and every runtime raises it."""
     return [
         Step("options", pod_options(ifindex)),
         Step("link up", set_link(ifindex, up=True)),
@@ -112,7 +109,6 @@ def pod_steps(wiring: Wiring, ifindex: int) -> list[Step]:
             for entry in wiring.addresses
         ),
         *(pod_route_step(entry, ifindex) for entry in wiring.addresses),
-        Step("lo up", set_link(LOOPBACK, up=True)),
     ]
 
 

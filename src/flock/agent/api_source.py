@@ -1,0 +1,73 @@
+"""The Kubernetes API as the agent's source, with what only an API server can do: wait for a pod, read one live.
+
+Imported only where it is used: an agent without a cluster pays neither its time nor its memory.
+
+If the process dies on any line: nothing is written here.
+"""
+
+import asyncio
+from pathlib import Path
+
+from flock.agent.source import LiveSource, Then
+from flock.api.objects import PodView
+from flock.cluster.client import ApiClient
+from flock.cluster.credentials import in_cluster, load_kubeconfig
+from flock.cluster.kube import KubeSource
+from flock.cluster.view import View
+from flock.cni.requests import PodArgs
+from flock.errors import FlockError
+from flock.system.clock import Clock
+
+MARGIN = 1.0
+"""Seconds before a call's deadline at which its wait ends, so that the reason reaches the runtime."""
+
+
+class ApiSource:
+    """The view of one node, watched."""
+
+    def __init__(self, kubeconfig: Path | None, node: str, clock: Clock) -> None:
+        """``kubeconfig`` None: the credentials of the pod that the agent runs in."""
+        access = load_kubeconfig(kubeconfig, clock=clock) if kubeconfig is not None else in_cluster(clock=clock)
+        self.client = ApiClient(access, clock)
+        self._source = KubeSource(self.client, node, asyncio.get_running_loop(), clock=clock)
+        self._waits: set[asyncio.Task[None]] = set()
+
+    @property
+    def view(self) -> View:
+        return self._source.view
+
+    @property
+    def live(self) -> LiveSource | None:
+        return self
+
+    async def start(self) -> None:
+        await self._source.start()
+
+    async def close(self) -> None:
+        for wait in self._waits:
+            wait.cancel()
+        self._source.close()
+        await self.client.close()
+
+    async def listed(self) -> None:
+        await self._source.listed()
+
+    async def live_pod(self, namespace: str, name: str) -> PodView | None:
+        return await self._source.live_pod(namespace, name)
+
+    def waits(self, pod: PodArgs, deadline: float, then: Then) -> bool:
+        """A pod that the runtime names must be known, by its UID, with its namespace; a nameless one has nothing."""
+        if not pod or self._source.knows(pod.namespace, pod.name, pod.uid):
+            return False
+        wait = asyncio.ensure_future(self._wait(pod, deadline - MARGIN, then))
+        self._waits.add(wait)
+        wait.add_done_callback(self._waits.discard)
+        return True
+
+    async def _wait(self, pod: PodArgs, deadline: float, then: Then) -> None:
+        error: FlockError | None = None
+        try:
+            await self._source.await_pod(pod.namespace, pod.name, pod.uid, deadline)
+        except FlockError as failure:
+            error = failure
+        then(error)

@@ -1,0 +1,72 @@
+"""Where the agent's view comes from: a folder of manifests or a Kubernetes API. Nothing behind this file knows which.
+
+If the process dies on any line: nothing is written here.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from flock.api.objects import PodView
+from flock.cluster.manifests import ManifestsFolder
+from flock.cluster.view import View
+from flock.cni.requests import PodArgs
+from flock.errors import FlockError
+
+Then = Callable[[FlockError | None], None]
+
+
+class LiveSource(Protocol):
+    """An API server."""
+
+    async def listed(self) -> None:
+        """Until the view is complete: nothing is judged before (R4)."""
+
+    async def live_pod(self, namespace: str, name: str) -> PodView | None:
+        """One pod as it is now, on whatever node; None where there is none. FlockError: nothing is known."""
+
+
+class Source(Protocol):
+    """What the agent needs of either."""
+
+    @property
+    def view(self) -> View: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def live(self) -> LiveSource | None:
+        """Who can be asked for one pod as it is now; None where manifests are all there is."""
+
+    def waits(self, pod: PodArgs, deadline: float, then: Then) -> bool:
+        """True where the view must catch up before this pod's ADD can be decided.
+
+        ``then`` is called once, in the loop's thread: with None when it has, or with why it can't by ``deadline``.
+        """
+
+
+class ManifestsSource:
+    """A manifest that was written before a pod's ADD is obeyed by it, however soon the ADD comes."""
+
+    def __init__(self, path: Path, node: str) -> None:
+        self._folder = ManifestsFolder(path, node, asyncio.get_running_loop())
+
+    @property
+    def view(self) -> View:
+        return self._folder.view
+
+    @property
+    def live(self) -> LiveSource | None:
+        return None
+
+    async def start(self) -> None:
+        await self._folder.start()
+
+    async def close(self) -> None:
+        self._folder.close()
+
+    def waits(self, pod: PodArgs, deadline: float, then: Then) -> bool:  # noqa: ARG002 - every pod, and at once
+        return self._folder.behind(lambda: then(None))
