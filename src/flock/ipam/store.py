@@ -2,11 +2,11 @@
 
 ``NAME.pending`` is written before the kernel is touched; its rename to ``NAME.json`` is the commit; a release renames
 it into the released folder, which is the quarantine, with the time of release in its name. NAME is
-``containerID:interface``. A pending file is written in place, since of an unfinished one the name alone is read; every
-other step is one rename, so a file is whole or absent, and one bad file harms one allocation.
+``containerID:interface``. Each step is one rename, so a file is whole or absent, and one bad file harms one allocation.
 
-If the process dies on any line: within and after ``write_pending``, ``load`` finds a pending entry, whose kernel state the agent tears down; after ``commit`` the entry is whole;
-after ``release`` the address is in quarantine. No state is only in memory.
+If the process dies on any line: from ``write_pending`` on, ``load`` finds a pending entry, whose kernel state the agent
+tears down; after ``commit`` the entry is whole; after ``release`` the address is in quarantine. A temporary file that
+was left is removed by ``load``. No state is only in memory.
 
 Nothing is flushed to the disk: the folder is on ``/run``, which a reboot empties, and then the interfaces are gone too.
 """
@@ -232,15 +232,14 @@ class Store:
             self.rewrite()
 
     def _write_file(self, path: str, attachment: Attachment) -> None:
-        temporary = path if path.endswith(".pending") else path + ".tmp"
+        temporary = path + ".tmp"
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 _write_all(fd, _ENCODE(attachment))
             finally:
                 os.close(fd)
-            if temporary != path:
-                os.rename(temporary, path)
+            os.rename(temporary, path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
