@@ -129,6 +129,16 @@ async def test_an_agent_that_died_before_configure_is_made_good_by_the_next(worl
         assert fake.text == config_of("a").text
 
 
+async def test_changes_within_one_tick_of_the_kernels_clock_are_all_handed_over(world: World) -> None:
+    async with running(world) as fake:
+        await world.bird.apply(config_of("a"))
+        for number in range(20):
+            report = await world.bird.apply(config_of("a", drain=number % 2 == 0))
+            assert (report.written, report.reloaded) == (True, True)
+            assert fake.text == world.config.read_text()
+            assert not (await world.new_agent().apply(config_of("a", drain=number % 2 == 0))).reloaded
+
+
 async def test_a_file_that_a_stranger_changed_is_put_right(world: World) -> None:
     async with running(world) as fake:
         await world.bird.apply(config_of("a"))

@@ -11,6 +11,8 @@ its last reconfiguration and hands it over if BIRD hasn't read it.
 import asyncio
 import contextlib
 import grp
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -76,6 +78,7 @@ class Bird:
         self._written: tuple[bytes, tuple[int, ...]] | None = None
         self._loaded: tuple[int, ...] | None = None
         self._stuck_since: float | None = None
+        self._due = False
         self._unbound = False
         self._handed_over = float("-inf")
 
@@ -144,7 +147,11 @@ class Bird:
             verdict = await self._judge(self._candidate)
             if verdict.reason:
                 raise BirdRefused("BIRD refuses the configuration", verdict.reason)
+            # The kernel's own stamp is up to a tick old: it could lie before the reconfiguration that this one follows.
+            now = time.time_ns()
+            os.utime(self._candidate, ns=(now, now))
             self._candidate.rename(self._config)
+            self._due = True
         except OSError as error:
             raise IOFailure(f"{self._config} can't be written", error.strerror or str(error)) from error
         finally:
@@ -167,11 +174,12 @@ class Bird:
         due from time to time.
         """
         signature = _signature(self._config)
-        force = self._unbound and self._clock.monotonic() - self._handed_over > _REBIND_GAP
+        force = self._due or (self._unbound and self._clock.monotonic() - self._handed_over > _REBIND_GAP)
         if self._loaded == signature and not force:
             return False
         status = await self.status()
         if status is None:
+            self._due = False  # BIRD reads the file when it starts
             return False
         if force or not _has_read(status, self._config):
             await self._settled()
@@ -179,7 +187,7 @@ class Bird:
             if reply.code not in ACCEPTED:
                 raise BirdRefused("BIRD refuses the configuration", readable(reply.text))
             await self._settled()
-            self._loaded, self._handed_over = signature, self._clock.monotonic()
+            self._loaded, self._due, self._handed_over = signature, False, self._clock.monotonic()
             return True
         self._loaded = signature
         return False
