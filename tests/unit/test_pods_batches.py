@@ -11,7 +11,7 @@ from flock.model.ids import ContainerID, IfName
 from flock.netlink.wire import number_messages
 from flock.pods.batches import host_batch, pod_batch
 from flock.pods.plan import NodeFacts, Wiring, plan_wiring
-from flock.pods.steps import Step, create_link, host_steps, pod_steps
+from flock.pods.steps import Step, create_link, pod_steps, vital_host_steps
 
 IFNAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters="/:."), min_size=1)
 
@@ -43,8 +43,8 @@ INDEXES = st.integers(1, (1 << 31) - 1)
 
 
 @given(wirings(), INDEXES, INDEXES, st.integers(0, 1 << 20))
-def test_the_host_batch_is_the_host_steps(wiring: Wiring, index: int, pod_index: int, netns_fd: int) -> None:
-    steps = [create_link(wiring, index, pod_index, netns_fd), *host_steps(wiring, index)]
+def test_the_host_batch_is_the_vital_host_steps(wiring: Wiring, index: int, pod_index: int, netns_fd: int) -> None:
+    steps = [create_link(wiring, index, pod_index, netns_fd), *vital_host_steps(wiring, index)]
     assert host_batch(wiring, index, pod_index, netns_fd) == packed(steps)
 
 

@@ -114,10 +114,13 @@ class Adding:
         state.store.write_pending(attachment)
         with contextlib.ExitStack() as undo:
             undo.callback(state.store.discard, key)
-            wired = state.wiring.wire(state.plan(attachment), netns_fd)
+            plan = state.plan(attachment)
+            wired = state.wiring.attach(plan, netns_fd)
             undo.callback(state.wiring.unwire, attachment.host_ifname)
             state.store.commit(key)
             state.links[wired.host_ifindex] = key
+            state.incomplete[key] = (plan, wired.host_ifindex)
+            state.worker.later(partial(state.complete, key))
             undo.pop_all()
 
     def _answer(self, attachment: Attachment, request: AddRequest, call: Call) -> None:

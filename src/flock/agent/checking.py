@@ -31,6 +31,7 @@ class Checking:
         self._state.worker.post(partial(self._finish, entry, netns_fd, call))
 
     def _finish(self, entry: Attachment, netns_fd: int | None, call: Call) -> None:
+        self._state.complete(entry.key)
         try:
             differences = [one for one in self._state.wiring.check(self._state.plan(entry), netns_fd) if not one.minor]
             if differences:

@@ -3,6 +3,7 @@
 A composition, no logic: whoever changes ``facts`` or reads ``view`` sees the newest whole value (one reference each).
 """
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from flock.agent.worker import Worker
 from flock.api.node_config import NodeConfig, NodeConfigSpec
 from flock.api.objects import PodView
 from flock.cluster.view import View
-from flock.errors import TryAgain
+from flock.errors import FlockError, TryAgain
 from flock.ipam.allocator import Allocator
 from flock.ipam.store import Store
 from flock.model.attachment import Attachment
@@ -24,7 +25,10 @@ from flock.system.clock import Clock
 
 @dataclass(slots=True, kw_only=True)
 class NodeState:
-    """One node's parts. ``leaving``: attachments whose links are being removed, which nothing may mend."""
+    """One node's parts. ``leaving``: attachments whose links are being removed, which nothing may mend.
+
+    ``incomplete``: new ones whose host ends lack the addresses that answer pings.
+    """
 
     node: str
     view: View
@@ -37,6 +41,7 @@ class NodeState:
     facts: NodeFacts
     leaving: set[AttachmentKey] = field(default_factory=set)
     links: dict[int, AttachmentKey] = field(default_factory=dict)
+    incomplete: dict[AttachmentKey, tuple[Wiring, int]] = field(default_factory=dict)
     mending: threading.Lock = field(default_factory=threading.Lock)
 
     def config(self) -> NodeConfig:
@@ -67,6 +72,16 @@ class NodeState:
         """Whether a link is one of a pod that stays; 0 stands for routes without a link, which are the summaries."""
         key = self.links.get(ifindex)
         return ifindex == 0 or (key is not None and key not in self.leaving)
+
+    def complete(self, key: AttachmentKey) -> None:
+        """Give a new link's host end its addresses, which no packet needs, after the pod's ADD was answered.
+
+        In the worker. A failure is the sweep's to mend; so is a process that dies before.
+        """
+        waiting = self.incomplete.pop(key, None)
+        if waiting is not None and key not in self.leaving:
+            with contextlib.suppress(FlockError):
+                self.wiring.complete(*waiting)
 
     def plan(self, attachment: Attachment) -> Wiring:
         """What the kernel must hold for one attachment, now."""

@@ -100,6 +100,7 @@ class Sweep:
         if entry is None or key in state.leaving:
             return
         plan = state.plan(entry)
+        state.complete(key)
         try:
             differences = state.wiring.check(plan, None)
             if differences:

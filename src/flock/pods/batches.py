@@ -1,7 +1,7 @@
 """ADD's two batches, quickly: the steps of each end from a template. Pure.
 
-Invariant: the bytes are those of ``create_link`` with ``host_steps``, and of ``pod_steps``; a template belongs to a
-shape, which holds all that changes the layout or the constants of a batch, and is derived from these very functions.
+Invariant: the bytes are those of ``create_link`` with ``vital_host_steps``, and of ``pod_steps``; a template belongs to
+a shape, which holds all that changes the layout or the constants of a batch, and is derived from these very functions.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from flock.model.family import Address, Family
 from flock.model.ids import AttachmentKey, ContainerID, IfName
 from flock.netlink.template import Template, derive_template
 from flock.pods.plan import PodAddress, Wiring
-from flock.pods.steps import create_link, host_steps, pod_steps
+from flock.pods.steps import create_link, pod_steps, vital_host_steps
 
 
 class Entry(NamedTuple):
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 
 def host_batch(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -> Batch:
-    """Make the link and complete its host end; message 0 is the making, the others are ``host_steps``."""
+    """Make the link and complete its host end; message 0 is the making, the others are ``vital_host_steps``."""
     template = _host_template(_shape(wiring))
     return Batch(template.fill(_values(wiring, ifindex, pod_ifindex, netns_fd)), template.count)
 
@@ -129,7 +129,7 @@ def _host_template(shape: Shape) -> Template:
     def packed(values: Sequence[bytes]) -> bytes:
         ifindex, pod_ifindex, netns_fd = map(_number, values[:3])
         wiring = _wiring(shape, values)
-        steps = [create_link(wiring, ifindex, pod_ifindex, netns_fd), *host_steps(wiring, ifindex)]
+        steps = [create_link(wiring, ifindex, pod_ifindex, netns_fd), *vital_host_steps(wiring, ifindex)]
         return b"".join([step.request for step in steps])
 
     return derive_template(packed, _sizes(shape))

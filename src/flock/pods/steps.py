@@ -59,11 +59,15 @@ def create_link(wiring: Wiring, ifindex: int, pod_ifindex: int, netns_fd: int) -
 
 
 def host_steps(wiring: Wiring, ifindex: int) -> list[Step]:
-    """What the host end needs once the link is there."""
+    """All that the host end needs once the link is there."""
+    return [*vital_host_steps(wiring, ifindex), *gateway_steps(wiring, ifindex)]
+
+
+def vital_host_steps(wiring: Wiring, ifindex: int) -> list[Step]:
+    """What the pod's traffic needs of the host end: all but the addresses that answer its pings."""
     return [
         Step("alias and options", host_options(wiring, ifindex)),
         Step("link up", set_link(ifindex, up=True)),
-        *gateway_steps(wiring, ifindex),
         *host_neighbour_steps(wiring, ifindex),
         *host_route_steps(wiring, ifindex),
     ]

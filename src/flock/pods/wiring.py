@@ -4,7 +4,8 @@
     wiring.start([plan])                             # the reaper threads of unwire_async; close() ends them
 
     # ADD, in a worker thread; the netns descriptor is the caller's and stays open
-    wired = wiring.wire(plan, netns_fd)              # AlreadyAttached, InvalidNetns or IOFailure; then nothing is left
+    wired = wiring.attach(plan, netns_fd)            # AlreadyAttached, InvalidNetns or IOFailure; then nothing is left
+    wiring.complete(plan, wired.host_ifindex)        # the gateway's addresses; may come after the reply
 
     # DEL, in a worker thread
     if not wiring.unwire_async(host_ifname, gone):   # False: there is no such link (any more), gone isn't called
@@ -47,7 +48,7 @@ from flock.pods.healing import steps_against
 from flock.pods.observe import Difference, ObservedLink, Side, host_differences, pod_differences
 from flock.pods.plan import Wiring
 from flock.pods.reaper import Gone, Reaper
-from flock.pods.steps import host_steps, pod_steps
+from flock.pods.steps import gateway_steps, pod_steps, vital_host_steps
 from flock.system.sysctl import write_sysctl
 
 FIRST_INDEX = 1 << 20
@@ -104,7 +105,29 @@ class PodWiring:
         self._reaper.close()
 
     def wire(self, wiring: Wiring, netns_fd: int) -> Wired:
-        """Make both ends of one attachment's link, whole or not at all."""
+        """``attach`` and ``complete``, whole or not at all."""
+        wired = self.attach(wiring, netns_fd)
+        try:
+            self.complete(wiring, wired.host_ifindex)
+        except BaseException:
+            self._undo(wired.host_ifindex)
+            raise
+        return wired
+
+    def complete(self, wiring: Wiring, host_ifindex: int) -> None:
+        """Give the host end its own addresses, so that the pod can ping its gateway; a link that is gone is fine.
+
+        No packet needs them: the neighbour entries are permanent. With as many pods as a node has, each new address
+        that all host ends share costs the kernel a walk over the others, a sixth of what the whole link costs.
+        """
+        try:
+            self._host_end(wiring.host_ifname).apply(gateway_steps(wiring, host_ifindex))
+        except NetlinkError as error:
+            if error.errno != errno.ENODEV:
+                raise
+
+    def attach(self, wiring: Wiring, netns_fd: int) -> Wired:
+        """Make both ends of one attachment's link and all that its traffic needs, whole or not at all."""
         self._here().home.check(netns_fd)
         with self._pod_end(wiring, netns_fd) as pod:
             wired = self._wire_host(wiring, netns_fd)
@@ -141,7 +164,7 @@ class PodWiring:
     def _finish_host(self, end: End, wiring: Wiring, index: int, refusals: Sequence[Refusal]) -> None:
         """The link exists; what else was refused is tried otherwise, or the link goes again."""
         try:
-            end.finish(host_steps(wiring, index), [refusal.after(1) for refusal in refusals])
+            end.finish(vital_host_steps(wiring, index), [refusal.after(1) for refusal in refusals])
         except BaseException:
             self._undo(index)
             raise
