@@ -81,6 +81,7 @@ def test_replacing_71_by_70_in_place_withdraws_and_back_announces(pair: BirdPair
     pair.await_learned(dst)
     pair.route("del", dst)
     pair.await_learned(absent=(dst,))
+    assert pair.learned().keys() == {str(POD6), str(POD4)}
 
 
 def test_the_default_route_comes_in_at_metric_2048_and_nothing_else(pair: BirdPair) -> None:
@@ -124,6 +125,7 @@ def test_import_takes_what_it_says_and_never_the_nodes_own(pair: BirdPair, polic
     pair.apply(peer)
     wanted = set() if policy is ImportPolicy.NONE else {"::/0", "0.0.0.0/0", "2001:db8:ff::/48", "198.51.100.0/24"}
     wait_until(lambda: pair.imported().keys() == wanted, 10.0, f"exactly {wanted} came in")
+    assert pair.await_session().established
     pair.apply(TOR)
     wait_until(lambda: len(pair.imported()) == 2, 10.0, "the default routes are back")
 

@@ -77,8 +77,8 @@ def test_any_bytes_are_replies_or_a_value_error(data: bytes, cuts: list[int]) ->
     except ValueError:
         return
     for reply in found:
-        parse_sessions(reply, "")
-        parse_status(reply)
+        assert all(session.protocol for session in parse_sessions(reply, ""))
+        assert parse_status(reply).state == reply.text.strip()
 
 
 def test_the_last_line_may_have_any_code() -> None:

@@ -138,6 +138,7 @@ async def test_a_poke_after_the_end_is_no_error(clock: ManualClock, action: Reco
     async with running(runner):
         await clock.settle()
     runner.poke("late")
+    assert runner.state.runs == 1
 
 
 @pytest.mark.parametrize("error", [ValueError(), OSError("x"), KeyError("k")])
