@@ -9,6 +9,7 @@ If the process dies on any line: BIRD runs on with the last file that it took.
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 from flock.agent.facts import NodeNetwork
@@ -28,7 +29,7 @@ class BirdLoop:
     def __init__(self, state: NodeState, bird: Bird, network: NodeNetwork) -> None:
         self._state = state
         self._bird = bird
-        self._addresses = network.addresses
+        self._network = network
         self._router_id: IPv4Address | None = None
         self.refused: Mapping[str, str] = {}
         self.sessions: tuple[SessionState, ...] = ()
@@ -38,13 +39,20 @@ class BirdLoop:
         if self._router_id is None:
             spec = self._state.spec()
             configured = spec.bgp.router_id if spec is not None and spec.bgp is not None else None
-            self._router_id = choose_router_id(configured, self._addresses, self._state.node)
+            self._router_id = choose_router_id(configured, self._network.addresses, self._state.node)
         return self._router_id
 
     def render(self) -> BirdConfig | None:
         """What BIRD is to run with; None without a NodeConfig, so the last file stays."""
         config = self._state.view.node_config(self._state.node)
-        return None if config is None else render_bird(bird_inputs(config, self.router_id()))
+        if config is None:
+            return None
+        inputs = replace(
+            bird_inputs(config, self.router_id()),
+            own_addresses=frozenset(self._network.addresses),
+            sources={family: source for family, source in self._network.source.items() if source is not None},
+        )
+        return render_bird(inputs)
 
     async def run(self) -> None:
         """Hand over what changed, then read the sessions back."""

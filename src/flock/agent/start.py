@@ -16,7 +16,7 @@ from flock.ipam.store import Loaded
 from flock.model.attachment import Attachment
 from flock.model.ids import AttachmentKey, ContainerID, IfName
 from flock.model.ownership import host_ifname
-from flock.pods.observe import ObservedLink
+from flock.pods.observe import ObservedLink, host_differences
 
 NODE_CONFIG_PATIENCE = 60.0
 
@@ -62,6 +62,7 @@ def recover(state: NodeState, loaded: Loaded) -> Recovery:
     for step in (_tear_down, _rebuild, _release_lost):
         step(state, recovery)
     _remember_links(state, links)
+    _mend(state, recovery, links)
     return recovery
 
 
@@ -102,6 +103,19 @@ def _release_lost(state: NodeState, recovery: Recovery) -> None:
             log.warning("allocation released: its interface is gone", extra=ctx(pod=entry.owner, key=entry.key))
         except FlockError as error:
             log.warning("lost allocation can't be released", extra=ctx(key=entry.key, error=error))
+
+
+def _mend(state: NodeState, recovery: Recovery, links: tuple[ObservedLink, ...]) -> None:
+    """Complete what a former agent answered for and didn't finish, and put back what was taken meanwhile."""
+    by_key = {link.key: link for link in links}
+    for entry in recovery.keep:
+        plan = state.plan(entry)
+        try:
+            differences = host_differences(plan, by_key[entry.key])
+            if differences:
+                state.wiring.repair(plan, differences)
+        except FlockError as error:
+            log.warning("a pod's link can't be mended", extra=ctx(key=entry.key, error=error))
 
 
 def _remember_links(state: NodeState, links: tuple[ObservedLink, ...]) -> None:
