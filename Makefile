@@ -40,7 +40,7 @@ lint:  ## ruff, mypy --strict, import rules, licences of what is installed on a 
 
 test: lint  ## lint, and every test but those of the next three targets
 	@$(SETUP)
-	$(PYTEST) --ignore=tests/cluster $(ARGS)
+	$(PYTEST) --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
 test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers through flock
 	@scripts/setup packages cluster-packages venv shim
@@ -49,7 +49,7 @@ test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers thr
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
 	@scripts/setup packages bird-versions venv shim
-	$(PYTEST) -m versions --ignore=tests/cluster $(ARGS)
+	$(PYTEST) -m versions --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
 bench:  ## flock and the reference plugins side by side; ONLY=cni for one group
 	@scripts/setup packages cluster-packages venv shim
@@ -58,7 +58,7 @@ bench:  ## flock and the reference plugins side by side; ONLY=cni for one group
 soak:  ## 10,000 kills of the agent, and the fuzzers for hours; FLOCK_KILLS and FLOCK_FUZZ_SECONDS say how long
 	@scripts/setup packages venv soak shim
 	FLOCK_KILLS=$${FLOCK_KILLS:-10000} FLOCK_FUZZ_SECONDS=$${FLOCK_FUZZ_SECONDS:-3600} \
-	  .venv-soak/bin/pytest -m "crash or soak" -o timeout=0 --ignore=tests/cluster $(ARGS)
+	  .venv-soak/bin/pytest -m "crash or soak" -o timeout=0 --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
 image cluster:
 	@echo "make $@ comes with the Kubernetes part of flock; this version runs from a manifests folder." >&2; exit 2
