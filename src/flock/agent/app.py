@@ -37,6 +37,7 @@ from flock.agent.summaries import Summaries
 from flock.agent.sweep import Sweep
 from flock.agent.sysctls import apply_sysctls
 from flock.agent.worker import Worker
+from flock.cluster.manifests import ManifestsFolder
 from flock.cni.install import install_shim, write_conflist
 from flock.cni.queue import DeleteQueue
 from flock.cni.server import CniServer
@@ -99,7 +100,8 @@ class Agent:
 
     def _build_source(self) -> Source:
         if self._config.manifests is not None:
-            return ManifestsSource(self._config.manifests, self._config.node)
+            loop = asyncio.get_running_loop()
+            return ManifestsSource(ManifestsFolder(self._config.manifests, self._config.node, loop))
         # aiohttp is 20 MiB and a tenth of a second, which an agent without a cluster must not pay.
         from flock.agent.api_source import ApiSource  # noqa: PLC0415
 

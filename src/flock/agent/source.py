@@ -3,9 +3,7 @@
 If the process dies on any line: nothing is written here.
 """
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from flock.api.objects import PodView
@@ -51,8 +49,8 @@ class Source(Protocol):
 class ManifestsSource:
     """A manifest that was written before a pod's ADD is obeyed by it, however soon the ADD comes."""
 
-    def __init__(self, path: Path, node: str) -> None:
-        self._folder = ManifestsFolder(path, node, asyncio.get_running_loop())
+    def __init__(self, folder: ManifestsFolder) -> None:
+        self._folder = folder
 
     @property
     def view(self) -> View:
