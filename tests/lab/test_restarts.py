@@ -19,10 +19,17 @@ SECONDS = 5
 NO_PEERS: dict[str, object] = {"peers": []}
 
 
-def _streams(pair: tuple[Placed, Placed]) -> list[Stream]:
+def _pings(pair: tuple[Placed, Placed], count: int, interval: float) -> list[Stream]:
     left, right = pair
-    return [Stream(source.node, target.pod.address(family), source.pod.netns, count=RATE * SECONDS, interval=1 / RATE)
+    return [Stream(source.node, target.pod.address(family), source.pod.netns, count=count, interval=interval)
             for source, target in ((left, right), (right, left)) for family in FAMILIES]
+
+
+def _streams(pair: tuple[Placed, Placed]) -> list[Stream]:
+    """A steady stream each way and family, on paths whose neighbours the uplinks and the router have found before."""
+    for result in [stream.finish() for stream in _pings(pair, 5, 0.02)]:
+        assert result.lost < result.sent, result.text
+    return _pings(pair, RATE * SECONDS, 1 / RATE)
 
 
 def must_have_lost_nothing(streams: list[Stream]) -> None:
