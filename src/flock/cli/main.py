@@ -9,6 +9,7 @@ import click
 
 from flock import __version__
 from flock.cli.check import check
+from flock.cli.crd import crd
 from flock.cli.ip import ip
 from flock.cli.lab import lab
 from flock.cli.pods import pods
@@ -23,7 +24,7 @@ def cli() -> None:
     """Look at flock on this node: its agent, its pods' addresses, its routes."""
 
 
-for command in (status, pods, ip, check, render, lab):
+for command in (status, pods, ip, check, render, crd, lab):
     cli.add_command(command)
 
 
