@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup venv shim lock lint test test-cluster conformance bench soak demo image cluster clean
+.PHONY: help setup venv shim lock lint test test-cluster test-kube conformance bench soak demo image cluster clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
@@ -46,6 +46,11 @@ test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers thr
 	@scripts/setup packages cluster-packages venv shim
 	@$(BIN)/python -m flock_lab.gobuild
 	$(PYTEST) tests/cluster -m "not soak" $(ARGS)
+
+test-kube:  ## a real Kubernetes on the lab's nodes, flock as its network; in the making, so not part of CI yet
+	@scripts/setup packages cluster-packages venv shim
+	$(BIN)/python -m flock_lab.gobuild
+	$(PYTEST) tests/kube $(ARGS)
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
 	@scripts/setup packages bird-versions venv shim

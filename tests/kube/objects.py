@@ -11,8 +11,8 @@ PORT = 8080
 _QUICK = {"periodSeconds": 1, "timeoutSeconds": 2}
 
 
-def probe(path: str = "/healthz", **more: object) -> Document:
-    return {"httpGet": {"path": path, "port": PORT}, **_QUICK, **more}
+def probe(path: str = "/healthz", port: int = PORT, **more: object) -> Document:
+    return {"httpGet": {"path": path, "port": port}, **_QUICK, **more}
 
 
 def web(*, host_port: int | None = None, **more: object) -> Document:

@@ -56,6 +56,10 @@ def test_pods_on_two_nodes_talk_directly_and_see_each_others_address(
         assert ip_address(seen.rpartition(":")[0].strip("[]")) == here.address(family)
 
 
+NO_PORT = 9
+"""Where nobody listens."""
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.label)
 def test_every_pod_is_behind_the_cluster_ip_of_each_family(
         shared_namespace: Namespace, pair: tuple[RunningPod, RunningPod], web: list[RunningPod],
@@ -65,10 +69,8 @@ def test_every_pod_is_behind_the_cluster_ip_of_each_family(
         met: set[str] = set()
 
         def all_were_met(here: RunningPod = here, met: set[str] = met) -> bool:
-            ask = f"wget -q -O - -T 2 http://{in_url(address)}/hostname; echo"
-            script = f"for time in 1 2 3 4 5 6 7 8; do {ask}; done"
-            met.update(shared_namespace.execute(here, "sh", "-c", script, check=False).stdout.split())
-            return met == {pod.name for pod in web}
+            met.add(shared_namespace.fetch(here, address, "/hostname", 80))
+            return met - {""} == {pod.name for pod in web}
         wait_until(all_were_met, 30.0, f"each pod by {address} from {here.node}, of which {met} were met")
 
 
@@ -96,9 +98,9 @@ def test_a_failed_liveness_probe_restarts_the_container_and_a_failed_readiness_p
         namespace: Namespace) -> None:
     """The pod keeps its sandbox, and so its addresses."""
     namespace.create(objects.pod("ill", objects.pod_spec(
-        objects.web(livenessProbe=objects.probe("/nothing-here", failureThreshold=1)))))
+        objects.web(livenessProbe=objects.probe(port=NO_PORT, failureThreshold=1)))))
     namespace.create(objects.pod("shy", objects.pod_spec(
-        {**objects.web(), "readinessProbe": objects.probe("/nothing-here", failureThreshold=1)})))
+        {**objects.web(), "readinessProbe": objects.probe(port=NO_PORT, failureThreshold=1)})))
     wait_until(lambda: restarts(namespace, "ill") > 0, 40.0, "a restart of the container")
     assert restarts(namespace, "shy") == 0
     wait_until(lambda: phase(namespace, "shy") == "Running", 20.0, "the shy pod to run")

@@ -43,11 +43,11 @@ class Api:
         return self.ask("GET", path)
 
     def find(self, path: str) -> Document | None:
-        """The same; None where there is none."""
+        """The same; None where there is none, or no answer yet: the storage of a new kind takes a moment (429)."""
         try:
             return self.get(path)
         except ApiFailure as error:
-            if error.code == 404:
+            if error.code in {404, 429}:
                 return None
             raise
 

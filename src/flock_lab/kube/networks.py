@@ -112,5 +112,5 @@ def _define(api: Api) -> None:
 
 def _established(document: dict[str, object]) -> bool:
     status = document.get("status")
-    conditions = status.get("conditions", []) if isinstance(status, dict) else []
+    conditions = (status.get("conditions") or []) if isinstance(status, dict) else []
     return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
