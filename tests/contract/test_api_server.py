@@ -117,11 +117,10 @@ async def watching(server: Server, version: str, path: str = "", seconds: float 
 
 
 def real_server(folder: Path, *flags: str) -> Iterator[real_api.RealApi | None]:
-    programs = real_api.find_programs()
-    if programs is None:
+    if not real_api.available():
         yield None
         return
-    with real_api.running(programs, folder, *flags) as real:
+    with real_api.running(folder, *flags) as real:
         yield real
 
 

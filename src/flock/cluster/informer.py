@@ -108,6 +108,7 @@ class Informer(Generic[V]):
         self._limit = PAGE
         self._refusals = 0
         self._streak = 0
+        self._last_heard: float | None = None
         self._state = InformerState(name=resource.name)
 
     @property
@@ -131,7 +132,7 @@ class Informer(Generic[V]):
 
     @property
     def state(self) -> InformerState:
-        return replace(self._state, items=len(self._items), damaged=self.damaged)
+        return replace(self._state, items=len(self._items), damaged=self.damaged, last_heard=self._last_heard)
 
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
@@ -270,9 +271,9 @@ class Informer(Generic[V]):
 
     def _heard(self) -> None:
         self._refusals = 0
-        failing = self._state.failures > 0
-        self._state = replace(self._state, failures=0, error="", last_heard=self._clock.monotonic())
-        if failing:
+        self._last_heard = self._clock.monotonic()
+        if self._state.failures:
+            self._state = replace(self._state, failures=0, error="")
             self._on_state(self.state, None)
 
     def _failed(self, error: FlockError) -> float:
