@@ -308,7 +308,7 @@ async def test_a_pod_that_is_not_on_this_node_is_not_it(
     if there is not None:
         api.put(there)
     with pytest.raises(TryAgain, match=f"pod default/a is not known yet: {text}"):
-        await world.source.await_pod("default", "a", "", time.monotonic() + 1.3)
+        await world.source.await_pod("default", "a", "", time.monotonic() + 2.5)
     assert world.view.pod("default", "a") is None
 
 
