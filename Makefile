@@ -51,6 +51,7 @@ test-kube:  ## a real Kubernetes on the lab's nodes, flock as its network; in th
 	@scripts/setup packages cluster-packages venv shim
 	$(BIN)/python -m flock_lab.gobuild
 	$(PYTEST) tests/kube $(ARGS)
+	$(PYTEST) tests/cluster/test_scale.py -m soak $(ARGS)
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
 	@scripts/setup packages bird-versions venv shim
