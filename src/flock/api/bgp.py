@@ -17,15 +17,24 @@ from flock.api.reader import Notes, Section
 from flock.model.family import FAMILIES, Address, Family, parse_address
 from flock.model.ids import parse_ifname
 
+MAX_U16 = 65535
 MAX_U32 = 4294967295
 PEER_NAME_LIMIT = 253
 DEFAULT_RESTART_TIME = 120.0
+MOST_RESTART_TIME = 4095
+BFD_INTERVAL = (0.01, 60.0)
+MOST_HOPS = 255
+MOST_MULTIPLIER = 255
+MOST_COMMUNITIES = 64
 
-_RESERVED_AS = frozenset({0, 23456, 65535, MAX_U32})
-_INTERFACE = re.compile(r"[A-Za-z0-9_.@+~=,-]+")
-_SECRET_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
-_COMMUNITY = re.compile(r"[0-9]{1,10}(:[0-9]{1,10}){1,2}")
+MOST_PEERS = 64
+"""Sessions of one node; the API server's rules on pairs of peers need a bound, too."""
+
+RESERVED_AS = frozenset({0, 23456, 65535, MAX_U32})
+INTERFACE = re.compile(r"[A-Za-z0-9_.@+~=,-]+")
+SECRET_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
+COMMUNITY = re.compile(r"[0-9]{1,10}(:[0-9]{1,10}){1,2}")
 
 
 class ImportPolicy(Enum):
@@ -110,7 +119,7 @@ def read_bgp(section: Section) -> Bgp:
 def _read_peers(section: Section) -> tuple[tuple[Peer, ...], tuple[BadPeer, ...]]:
     good: list[Peer] = []
     bad: list[BadPeer] = []
-    for index, raw in enumerate(section.items("peers")):
+    for index, raw in enumerate(section.items("peers", MOST_PEERS)):
         notes = Notes()
         peer_section = Section(raw, f"{section.name('peers')}[{index}]", notes)
         peer = _read_peer(peer_section)
@@ -139,7 +148,7 @@ def _read_peer(section: Section) -> Peer | None:
     name = section.parsed("name", _parse_name) if section.required("name") else None
     asn = _read_asn(section)
     address, interface = _read_neighbour(section)
-    multihop = section.integer("multihop", 1, 255)
+    multihop = section.integer("multihop", 1, MOST_HOPS)
     if multihop is not None and interface is not None:
         section.problem("multihop", multihop, f'goes with no interface ("{interface}") and no link-local address')
     peer_rest = _read_options(section, address)
@@ -176,7 +185,7 @@ def _read_asn(section: Section) -> int | None:
     if not section.required("asn"):
         return None
     asn = section.integer("asn", 1, MAX_U32 - 1)
-    if asn in _RESERVED_AS:
+    if asn in RESERVED_AS:
         section.problem("asn", asn, "is a reserved AS number")
         return None
     return asn
@@ -241,9 +250,9 @@ def _read_secret(section: Section) -> SecretRef | None:
     name = secret.text("name") if secret.required("name") else None
     key = secret.text("key") if secret.required("key") else None
     secret.done()
-    if name is not None and not _SECRET_NAME.fullmatch(name):
+    if name is not None and not SECRET_NAME.fullmatch(name):
         secret.problem("name", name, "is not the name of a Secret")
-    if key is not None and not _SECRET_KEY.fullmatch(key):
+    if key is not None and not SECRET_KEY.fullmatch(key):
         secret.problem("key", key, "is not a key of a Secret")
     return SecretRef(name, key) if name is not None and key is not None else None
 
@@ -252,7 +261,7 @@ def _read_restart(section: Section) -> float | None:
     restart = section.section("gracefulRestart")
     if restart is None:
         return None
-    seconds = restart.duration("restartTime", 1, 4095)
+    seconds = restart.duration("restartTime", 1, MOST_RESTART_TIME)
     restart.done()
     if seconds is not None and seconds != int(seconds):
         restart.problem("restartTime", f"{seconds:g}s", "must be whole seconds")
@@ -263,17 +272,17 @@ def _read_bfd(section: Section) -> Bfd | None:
     bfd = section.section("bfd")
     if bfd is None:
         return None
-    interval = bfd.duration("interval", 0.01, 60)
-    multiplier = bfd.integer("multiplier", 1, 255)
+    interval = bfd.duration("interval", *BFD_INTERVAL)
+    multiplier = bfd.integer("multiplier", 1, MOST_MULTIPLIER)
     bfd.done()
     return Bfd(Bfd().interval if interval is None else interval, Bfd().multiplier if multiplier is None else multiplier)
 
 
 def _read_communities(section: Section) -> tuple[Community, ...]:
     found: dict[Community, None] = {}
-    for text in section.texts("communities"):
-        parts = tuple(map(int, text.split(":"))) if _COMMUNITY.fullmatch(text) else ()
-        if not parts or max(parts) > (65535 if len(parts) == 2 else MAX_U32):
+    for text in section.texts("communities", MOST_COMMUNITIES):
+        parts = tuple(map(int, text.split(":"))) if COMMUNITY.fullmatch(text) else ()
+        if not parts or max(parts) > (MAX_U16 if len(parts) == 2 else MAX_U32):
             section.problem("communities", text, "must be two parts up to 65535 or three up to 4294967295 (64513:100)")
         else:
             found[Community(parts)] = None
@@ -306,6 +315,6 @@ def _name_rule(text: str) -> str | None:
 
 
 def _parse_interface(text: str) -> str:
-    if not _INTERFACE.fullmatch(text):
+    if not INTERFACE.fullmatch(text):
         raise ValueError("must be the name of one network interface")
     return parse_ifname(text)

@@ -12,9 +12,14 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from flock.api.problems import Problem
 from flock.model.family import FAMILIES, Address, Family, Network, family_of, parse_address, parse_network
 
+MOST_CIDRS = 32
+"""Of one family; what compares each with each, here and in the API server's rules, needs a bound."""
+
+MOST_HOST_ROUTES = 128
+
 _MAPPED = IPv6Network("::ffff:0:0/96")
 
-_SPECIAL: Mapping[Family, tuple[tuple[Network, str], ...]] = {
+SPECIAL: Mapping[Family, tuple[tuple[Network, str], ...]] = {
     Family.IPV6: (
         (IPv6Network("::/128"), "unspecified"),
         (IPv6Network("::1/128"), "loopback"),
@@ -34,7 +39,7 @@ _SPECIAL: Mapping[Family, tuple[tuple[Network, str], ...]] = {
 
 def special_kind(address: Address) -> str | None:
     """What makes an address no ordinary unicast address (``multicast``, ``loopback``, …), or None."""
-    return next((kind for special, kind in _SPECIAL[family_of(address)] if address in special), None)
+    return next((kind for special, kind in SPECIAL[family_of(address)] if address in special), None)
 
 
 def read_network(text: str, family: Family | None = None) -> Network:
@@ -81,7 +86,7 @@ def network_rule(network: Network) -> str | None:
     """The rule that a prefix for unicast addresses breaks, or None."""
     if network.prefixlen == 0:
         return "is the default route, which covers every address"
-    for special, kind in _SPECIAL[family_of(network)]:
+    for special, kind in SPECIAL[family_of(network)]:
         if _subnet(network, special):
             return f"is {kind}"
         if _subnet(special, network):

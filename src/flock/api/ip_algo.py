@@ -17,7 +17,10 @@ from flock.api.problems import printable
 WIDEST = 31
 """Nibbles of an IPv6 address without N."""
 
-MOST_FIELDS = 16
+MOST_FIELDS = 8
+"""The five words, and some literals; the API server's rule needs a term for each."""
+
+TEXT_LIMIT = 256
 
 _LITERAL = re.compile(r"0x[0-9a-f]+")
 
@@ -45,7 +48,7 @@ class Field(msgspec.Struct, frozen=True):
         return name if self.width is None else f"{name}={self.width}"
 
 
-_WORDS = {kind.value: kind for kind in FieldKind if kind is not FieldKind.LITERAL}
+WORDS = {kind.value: kind for kind in FieldKind if kind is not FieldKind.LITERAL}
 
 
 def parse_ip_algo(text: str) -> tuple[Field, ...]:
@@ -53,6 +56,8 @@ def parse_ip_algo(text: str) -> tuple[Field, ...]:
     if not text.strip():
         return ()
     parts = text.split(",")
+    if len(text) > TEXT_LIMIT:
+        raise ValueError(f"is longer than {TEXT_LIMIT} characters")
     if len(parts) > MOST_FIELDS:
         raise ValueError(f"has more than {MOST_FIELDS} fields")
     fields = tuple(_parse_field(part.strip()) for part in parts)
@@ -75,11 +80,11 @@ def _parse_field(text: str) -> Field:
     name, equals, width_text = text.partition("=")
     name = name.strip()
     width = _parse_width(width_text.strip(), name) if equals else None
-    kind = _WORDS.get(name)
+    kind = WORDS.get(name)
     if kind is not None:
         return Field(kind, width)
     if not _LITERAL.fullmatch(name):
-        words = ", ".join(_WORDS)
+        words = ", ".join(WORDS)
         raise ValueError(f'has no field "{printable(name, 40)}"; fields are {words} and a literal such as 0xab')
     digits = name[2:]
     if len(digits) > WIDEST:

@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Network
 import msgspec
 
 from flock.api.bgp import BadPeer, Bfd, Bgp, Community, ImportPolicy, Peer, SecretRef, read_bgp
-from flock.api.cidrs import cidr_problems, network_rule, overlapping, read_network, within
+from flock.api.cidrs import MOST_CIDRS, MOST_HOST_ROUTES, cidr_problems, network_rule, overlapping, read_network, within
 from flock.api.ip_algo import Field, parse_ip_algo
 from flock.api.names import API_VERSION, check_head, subject_of
 from flock.api.problems import ABSENT, InvalidObject, Problem
@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 DEFAULT_REUSE_DELAY = 120.0
+MOST_REUSE_DELAY = 86400
+MOST_MTU = 65535
 LEAST_MTU: Mapping[Family, int] = {Family.IPV6: 1280, Family.IPV4: 576}
 """RFC 8200 section 5; RFC 791 section 3.2 (what every IPv4 host takes)."""
 
@@ -116,8 +118,8 @@ def parse_node_config(raw: object, *, strict: bool, peers_apart: bool | None = N
 def _read_spec(section: Section) -> NodeConfigSpec:
     cidrs = {family: _read_cidrs(section, family) for family in FAMILIES}
     section.notes.problems.extend(cidr_problems(cidrs, f"{section.path}."))
-    mtu = section.integer("mtu", LEAST_MTU[Family.IPV6 if cidrs[Family.IPV6] else Family.IPV4], 65535)
-    reuse_delay = section.duration("reuseDelay", 0, 86400)
+    mtu = section.integer("mtu", LEAST_MTU[Family.IPV6 if cidrs[Family.IPV6] else Family.IPV4], MOST_MTU)
+    reuse_delay = section.duration("reuseDelay", 0, MOST_REUSE_DELAY)
     bgp_section = section.section("bgp")
     everything = cidrs[Family.IPV6] + cidrs[Family.IPV4]
     spec = NodeConfigSpec(
@@ -138,7 +140,7 @@ def _read_spec(section: Section) -> NodeConfigSpec:
 def _read_cidrs(section: Section, family: Family) -> tuple[Network, ...]:
     key = f"cidr{family.suffix}"
     found: list[Network] = []
-    for text in section.texts(key):
+    for text in section.texts(key, MOST_CIDRS):
         try:
             network = read_network(text, family)
         except ValueError as error:
@@ -169,7 +171,7 @@ def _read_defaults(section: Section) -> Defaults:
 
 def _read_host_routes(section: Section, cidrs: tuple[Network, ...]) -> tuple[Network, ...]:
     found: dict[Network, None] = {}
-    for text in section.texts("hostRoutes"):
+    for text in section.texts("hostRoutes", MOST_HOST_ROUTES):
         try:
             network = read_network(text)
         except ValueError as error:
@@ -184,7 +186,7 @@ def _read_host_routes(section: Section, cidrs: tuple[Network, ...]) -> tuple[Net
 
 def _read_anycast(section: Section, cidrs: tuple[Network, ...]) -> tuple[AnycastRule, ...]:
     found: list[AnycastRule] = []
-    for index, raw in enumerate(section.items("anycast")):
+    for index, raw in enumerate(section.items("anycast", MOST_CIDRS)):
         entry = Section(raw, f"{section.name('anycast')}[{index}]", section.notes)
         network = entry.parsed("cidr", read_network) if entry.required("cidr") else None
         selector_section = entry.section("namespaceSelector")

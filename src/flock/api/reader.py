@@ -14,8 +14,9 @@ T = TypeVar("T")
 
 TEXT_LIMIT = 4096
 LIST_LIMIT = 256
+DURATION_LIMIT = 64
 
-_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:h|ms|m|s|us|µs))+")
+DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:h|ms|m|s|us|µs))+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s|us|µs)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
@@ -63,7 +64,7 @@ class Section:
         raw = self.get(key)
         return None if raw is None else Section(raw, self.name(key), self.notes)
 
-    def items(self, key: str) -> list[object]:
+    def items(self, key: str, most: int = LIST_LIMIT) -> list[object]:
         """The list in a field, empty where it is absent."""
         raw = self.get(key)
         if raw is None:
@@ -71,14 +72,14 @@ class Section:
         if not isinstance(raw, list):
             self.problem(key, raw, "must be a list")
             return []
-        if len(raw) > LIST_LIMIT:
-            self.problem(key, raw, f"must hold at most {LIST_LIMIT} items, not {len(raw)}")
-        return raw[:LIST_LIMIT]
+        if len(raw) > most:
+            self.problem(key, raw, f"must hold at most {most} items, not {len(raw)}")
+        return raw[:most]
 
-    def texts(self, key: str) -> list[str]:
+    def texts(self, key: str, most: int = LIST_LIMIT) -> list[str]:
         """The strings of a list; anything else in it is a problem."""
         found: list[str] = []
-        for item in self.items(key):
+        for item in self.items(key, most):
             if isinstance(item, str) and len(item) <= TEXT_LIMIT:
                 found.append(item)
             else:
@@ -129,7 +130,7 @@ class Section:
         raw = self.get(key)
         if raw is None:
             return None
-        seconds = parse_duration(raw) if isinstance(raw, str) and len(raw) <= TEXT_LIMIT else None
+        seconds = parse_duration(raw) if isinstance(raw, str) and len(raw) <= DURATION_LIMIT else None
         if seconds is None:
             self.problem(key, raw, 'must be a duration such as "120s" or "300ms"')
         elif not low <= seconds <= high:
@@ -156,6 +157,6 @@ def parse_duration(text: str) -> float | None:
     """A duration in Go's notation as seconds, None for anything else."""
     if text == "0":
         return 0.0
-    if not _DURATION.fullmatch(text):
+    if not DURATION.fullmatch(text):
         return None
     return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))

@@ -68,7 +68,7 @@ def parse_network(text: str) -> Network:
     if "/" not in text or "%" in text:
         raise ValueError(f"{text!r} is not a CIDR (address/length)")
     address, _, length = text.partition("/")
-    if not (length.isascii() and length.isdigit() and len(length) <= 3):
+    if not (length.isascii() and length.isdigit() and len(length) <= 3 and (length[0] != "0" or length == "0")):
         raise ValueError(f"{text!r} is not a CIDR (address/length)")
     try:
         return ip_network(f"{address}/{length}", strict=False)
