@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup venv shim lock lint test test-cluster test-kube conformance bench soak demo image cluster clean
+.PHONY: help setup venv shim lock lint test test-cluster conformance bench soak demo image cluster clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
@@ -42,16 +42,10 @@ test: lint  ## lint, and every test but those of the next three targets
 	@$(SETUP)
 	$(PYTEST) --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
-test-cluster:  ## real runtimes (containerd, podman, cnitool) run containers through flock
+test-cluster:  ## real runtimes (containerd, podman, cnitool), and a real Kubernetes on the lab's nodes
 	@scripts/setup packages cluster-packages venv shim
 	@$(BIN)/python -m flock_lab.gobuild
-	$(PYTEST) tests/cluster -m "not soak" $(ARGS)
-
-test-kube:  ## a real Kubernetes on the lab's nodes, flock as its network; in the making, so not part of CI yet
-	@scripts/setup packages cluster-packages venv shim
-	$(BIN)/python -m flock_lab.gobuild
-	$(PYTEST) tests/kube $(ARGS)
-	$(PYTEST) tests/cluster/test_scale.py -m soak $(ARGS)
+	$(PYTEST) tests/cluster tests/kube -m "not soak and not versions" $(ARGS)
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
 	@scripts/setup packages bird-versions venv shim
@@ -66,7 +60,12 @@ soak:  ## 10,000 kills of the agent, and the fuzzers for hours; FLOCK_KILLS and 
 	FLOCK_KILLS=$${FLOCK_KILLS:-10000} FLOCK_FUZZ_SECONDS=$${FLOCK_FUZZ_SECONDS:-3600} \
 	  .venv-soak/bin/pytest -m "crash or soak" -o timeout=0 --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
-image cluster:
+cluster:  ## a real Kubernetes of two nodes that stays, with its kubeconfig; DOWN=1 takes it away
+	@scripts/setup packages cluster-packages venv shim
+	@$(BIN)/python -m flock_lab.gobuild
+	@$(BIN)/python -m flock_lab.kube $(if $(DOWN),down,up)
+
+image:
 	@echo "make $@ comes with the Kubernetes part of flock; this version runs from a manifests folder." >&2; exit 2
 
 lock:  ## make the lock files anew (needs uv)
