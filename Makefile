@@ -43,7 +43,7 @@ test: lint  ## lint, and every test but those of the next three targets
 	$(PYTEST) --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
 test-cluster:  ## real runtimes (containerd, podman, cnitool), and a real Kubernetes on the lab's nodes
-	@scripts/setup packages cluster-packages venv shim
+	@scripts/setup packages cluster-packages e2e-root venv shim
 	@$(BIN)/python -m flock_lab.gobuild
 	$(PYTEST) tests/cluster tests/kube -m "not soak and not versions" $(ARGS)
 
@@ -61,7 +61,7 @@ soak:  ## 10,000 kills of the agent, and the fuzzers for hours; FLOCK_KILLS and 
 	  .venv-soak/bin/pytest -m "crash or soak" -o timeout=0 --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
 cluster:  ## a real Kubernetes of two nodes that stays, with its kubeconfig; DOWN=1 takes it away
-	@scripts/setup packages cluster-packages venv shim
+	@scripts/setup packages cluster-packages e2e-root venv shim
 	@$(BIN)/python -m flock_lab.gobuild
 	@$(BIN)/python -m flock_lab.kube $(if $(DOWN),down,up)
 

@@ -22,25 +22,31 @@ BUSYBOX = "bin/busybox"
 _APPLETS = ("sh", "ping", "ip", "httpd", "wget", "nc", "sleep", "cat", "ls", "hostname", "true", "false", "touch", "rm",
             "test", "date", "echo", "nslookup")
 _FOLDERS = ("bin", "www", "etc", "tmp")
+_WRITABLE = ("tmp", "uploads")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """One image: its name, its files (all of them programs), links among them, and what it runs."""
+    """One image: its name, its files (all of them programs), links among them, and what it runs.
+
+    ``base``: a tar file of a whole root that lies below them, as a layer of its own.
+    """
 
     tag: str
     files: Mapping[str, bytes]
     links: Mapping[str, str] = field(default_factory=dict)
+    folders: Sequence[str] = _FOLDERS
+    base: Path | None = None
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
 
     def layer(self) -> bytes:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for name in _FOLDERS:
+            for name in self.folders:
                 folder = tarfile.TarInfo(name)
-                folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+                folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name in _WRITABLE else 0o755
                 tar.addfile(folder)
             for name, data in self.files.items():
                 _add(tar, name, data)
@@ -50,11 +56,13 @@ class Image:
                 tar.addfile(link)
         return buffer.getvalue()
 
-    def config(self, layer: bytes, architecture: str) -> bytes:
+    def config(self, layers: Sequence[str], architecture: str) -> bytes:
+        """The image's configuration; ``layers`` are SHA-256 digests, the lowest first."""
         return json.dumps({
             "architecture": architecture, "os": "linux",
-            "config": {"Entrypoint": list(self.entrypoint), "Cmd": list(self.command), "Env": ["PATH=/bin:/"]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "config": {"Entrypoint": list(self.entrypoint), "Cmd": list(self.command),
+                       "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin:/"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
         }).encode()
 
 
@@ -85,14 +93,24 @@ def write_archive(path: Path, machine: str, images: Sequence[Image] = ()) -> Pat
     manifest = []
     with tarfile.open(path, "w") as archive:
         for image in images or (pause(), tools()):
-            layer = image.layer()
-            config = image.config(layer, _MACHINES[machine])
-            names = [f"{hashlib.sha256(data).hexdigest()}.{kind}" for data, kind in ((config, "json"), (layer, "tar"))]
-            for name, data in zip(names, (config, layer), strict=True):
-                _add(archive, name, data)
-            manifest.append({"Config": names[0], "RepoTags": [image.tag], "Layers": [names[1]]})
+            top = image.layer()
+            layers = [digest_of(image.base)] if image.base is not None else []
+            if image.base is not None:
+                archive.add(image.base.resolve(), f"{layers[0]}.tar")
+            layers.append(hashlib.sha256(top).hexdigest())
+            _add(archive, f"{layers[-1]}.tar", top)
+            config = image.config(layers, _MACHINES[machine])
+            name = f"{hashlib.sha256(config).hexdigest()}.json"
+            _add(archive, name, config)
+            manifest.append({"Config": name, "RepoTags": [image.tag], "Layers": [f"{digest}.tar" for digest in layers]})
         _add(archive, "manifest.json", json.dumps(manifest).encode())
     return path
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file that may be large."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -1,5 +1,7 @@
 """The images that a cluster's nodes are given: one archive in the cache, named by the hash of what is in it.
 
+The e2e suite's agnhost lies on a whole Debian (``scripts/setup e2e-root``): specs run curl, dig, ss and the like in it.
+
 If the process dies on any line: a temporary file stays in the cache.
 """
 
@@ -9,18 +11,20 @@ import platform
 from pathlib import Path
 
 from flock_lab import images
+from flock_lab.gobuild import NotBuilt
 from flock_lab.images import Image
 from flock_lab.kube import programs
-from flock_lab.kube.plan import AGNHOST, BUSYBOX, PAUSE
+from flock_lab.kube.plan import AGNHOST, BUSYBOX, COREDNS, PAUSE
 from flock_lab.native import cache_folder
 
 
 def archive() -> Path:
-    """pause, busybox and agnhost, under the names that Kubernetes and its e2e suite use."""
-    wanted = [images.pause(PAUSE), images.tools(BUSYBOX), _agnhost()]
+    """pause, busybox, agnhost and CoreDNS, under the names that Kubernetes and its e2e suite use."""
+    wanted = [images.pause(PAUSE), images.tools(BUSYBOX), _agnhost(), _coredns()]
     digest = hashlib.sha256(Path(images.__file__).read_bytes())
     for image in wanted:
-        digest.update(repr((image.tag, image.links, image.entrypoint, image.command)).encode())
+        base = image.base.resolve().name if image.base is not None else ""
+        digest.update(repr((image.tag, image.links, image.folders, base, image.entrypoint, image.command)).encode())
         for name, data in image.files.items():
             digest.update(name.encode() + hashlib.sha256(data).digest())
     target = cache_folder() / "images" / f"kubernetes-{digest.hexdigest()[:16]}.tar"
@@ -32,7 +36,14 @@ def archive() -> Path:
 
 
 def _agnhost() -> Image:
-    """The e2e suite's jack of all trades, with a shell beside it."""
-    files = {**images.busybox(), "agnhost": programs.agnhost().read_bytes()}
-    return Image(tag=AGNHOST, files=files, links={**images.applets(), "agnhost-2": "agnhost"},
-                 entrypoint=["/agnhost"], command=["pause"])
+    """The e2e suite's jack of all trades."""
+    root = cache_folder() / "images" / "e2e-root.tar"
+    if not root.exists():
+        raise NotBuilt("the e2e suite's image has no root yet: run scripts/setup e2e-root")
+    return Image(tag=AGNHOST, files={"agnhost": programs.agnhost().read_bytes()}, links={"agnhost-2": "agnhost"},
+                 folders=("uploads",), base=root, entrypoint=["/agnhost"], command=["pause"])
+
+
+def _coredns() -> Image:
+    return Image(tag=COREDNS, files={"coredns": programs.coredns().read_bytes()}, folders=("etc", "tmp"),
+                 entrypoint=["/coredns"])

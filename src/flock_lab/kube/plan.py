@@ -21,6 +21,7 @@ SERVICES: dict[Family, Network] = {
 PAUSE = "registry.k8s.io/pause:3.10.2"
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
 BUSYBOX = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
+COREDNS = "registry.k8s.io/coredns/coredns:v1.15.0"
 """The names that Kubernetes 1.37.2 and its e2e suite ask for (test/utils/image/manifest.go)."""
 
 

@@ -28,6 +28,15 @@ def agnhost() -> Path:
     return built(NAME) / "agnhost"
 
 
+def e2e() -> str:
+    """The upstream specs of sig-network."""
+    return str(built(NAME) / "e2e")
+
+
+def coredns() -> Path:
+    return built("coredns") / "coredns"
+
+
 def containerd(name: str) -> str:
     return str(built("containerd") / name)
 

@@ -5,10 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"testing"
 
-	"github.com/onsi/ginkgo/v2"
-	"github.com/onsi/gomega"
-
+	"k8s.io/kubernetes/test/e2e"
 	"k8s.io/kubernetes/test/e2e/framework"
 	"k8s.io/kubernetes/test/e2e/framework/config"
 	"k8s.io/kubernetes/test/e2e/framework/testfiles"
@@ -23,11 +22,6 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/framework/node/init"
 )
 
-// outcome is all that ginkgo asks of a *testing.T.
-type outcome struct{ failed bool }
-
-func (o *outcome) Fail() { o.failed = true }
-
 func main() {
 	config.CopyFlags(config.Flags, flag.CommandLine)
 	framework.RegisterCommonFlags(flag.CommandLine)
@@ -40,11 +34,10 @@ func main() {
 	testfiles.AddFileSource(manifests.GetE2ETestingManifestsFS())
 	framework.AfterReadingAllFlags(&framework.TestContext)
 
-	gomega.RegisterFailHandler(framework.Fail)
-	suite, reporter := framework.CreateGinkgoConfig()
-	result := &outcome{}
-	ginkgo.RunSpecs(result, "sig-network", suite, reporter)
-	if result.failed {
+	// Outside of go test a zero T does: it is only told of a failure.
+	t := &testing.T{}
+	e2e.RunE2ETests(t)
+	if t.Failed() {
 		os.Exit(1)
 	}
 }
