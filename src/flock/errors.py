@@ -12,6 +12,7 @@
     ├── InvalidConfig                7   no    a netconf, NodeConfig or annotation with a wrong value
     ├── InvalidNetns                 8   no    the netns is missing, no netns, or the host's own
     ├── TryAgain                    11   yes   not ready, not known yet, deadline over
+    │   └── NodeConfigMissing       11   yes   this node has no NodeConfig
     ├── AgentUnavailable            50   yes   STATUS alone: the agent can't serve ADD
     └── FlockFailure               100   no    flock's own refusals
         ├── PoolExhausted          101   yes   no free address in the effective CIDRs
@@ -77,6 +78,10 @@ class InvalidNetns(FlockError):
 class TryAgain(FlockError):
     code = 11
     retry = True
+
+
+class NodeConfigMissing(TryAgain):
+    pass
 
 
 class AgentUnavailable(FlockError):

@@ -102,6 +102,7 @@ class Adding:
             self._take_back(attachment)
             call.fail(error)
             log.warning("pod not added", extra=ctx(pod=attachment.owner, key=attachment.key, error=error))
+            self._state.refused(request.args, error)
         except Exception:
             self._take_back(attachment)
             log.exception("ADD failed by a fault of flock", extra=ctx(key=attachment.key))

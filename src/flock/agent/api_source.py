@@ -8,12 +8,16 @@ If the process dies on any line: nothing is written here.
 import asyncio
 from pathlib import Path
 
+from flock.agent.bird_loop import BirdLoop
 from flock.agent.source import LiveSource, Then
+from flock.agent.state import NodeState
+from flock.agent.upkeep import Upkeep
 from flock.api.objects import PodView
 from flock.cluster.client import ApiClient
 from flock.cluster.credentials import in_cluster, load_kubeconfig
 from flock.cluster.kube import KubeSource
 from flock.cluster.view import View
+from flock.cluster.writes import ApiWrites
 from flock.cni.requests import PodArgs
 from flock.errors import FlockError
 from flock.system.clock import Clock
@@ -39,6 +43,9 @@ class ApiSource:
     @property
     def live(self) -> LiveSource | None:
         return self
+
+    def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep:
+        return Upkeep(state, bird, ApiWrites(self.client, state.node))
 
     async def start(self) -> None:
         await self._source.start()

@@ -13,8 +13,7 @@ import fcntl
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Iterator, Mapping
 
 from flock.agent.admin import Admin
 from flock.agent.attachments import Attachments
@@ -26,8 +25,10 @@ from flock.agent.drain import Drain
 from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.health import HealthServer
 from flock.agent.logs import ctx
+from flock.agent.loop import Loop
 from flock.agent.metrics import Metrics
 from flock.agent.node_loop import NodeLoop, make_allocator
+from flock.agent.pokes import connect, connect_upkeep
 from flock.agent.problems import Problems
 from flock.agent.readiness import Readiness
 from flock.agent.source import ManifestsSource, Source
@@ -59,14 +60,6 @@ SWEEP_GAP = 30.0
 FIRST_RUN_PATIENCE = 2.0
 
 log = logging.getLogger("flock.agent")
-
-
-class Loop(NamedTuple):
-    """One loop: what it does, and the seconds between two runs, at least and at most."""
-
-    action: Callable[[], Awaitable[None]]
-    shortest: float
-    longest: float
 
 
 class Agent:
@@ -124,14 +117,19 @@ class Agent:
         summaries = Summaries(state)
         stack.callback(summaries.close)
         loops = {
-            "node": Loop(NodeLoop(state, state.config().spec, network).run, 0.2, SWEEP_GAP),
+            "node": Loop(NodeLoop(state, network).run, 0.2, SWEEP_GAP),
             "summaries": Loop(summaries.run, SUMMARY_GAP, SWEEP_GAP),
             "bird": Loop(bird.run, 0.2, BIRD_GAP),
             "sweep": Loop(sweep.run, 1.0, SWEEP_GAP),
         }
         if source.live is not None:
             loops["orphans"] = Loop(Collector(state, source.live, deleting).run, 1.0, COLLECT_GAP)
+        upkeep = source.upkeep(state, bird)
+        if upkeep is not None:
+            loops.update(upkeep.loops())
         runners = self._build_runners(loops)
+        if upkeep is not None:
+            connect_upkeep(state, runners, upkeep, bird)
         connect(state, runners, sweep, summaries)
         async with asyncio.TaskGroup() as tasks:
             jobs: list[asyncio.Task[None]] = [
@@ -153,18 +151,18 @@ class Agent:
                 job.cancel()
 
     def _build_state(self, source: Source, network: NodeNetwork) -> NodeState:
-        spec = source.view.node_config(self._config.node)
-        assert spec is not None  # awaited by the caller
+        config = source.view.node_config(self._config.node)
+        assert config is not None  # awaited by the caller
         return NodeState(
             node=self._config.node,
             view=source.view,
             store=Store(own.ALLOCATIONS_DIR, own.RELEASED_DIR, own.DAMAGED_DIR),
-            allocator=make_allocator(spec.spec, network),
+            allocator=make_allocator(source.view, config, network),
             wiring=PodWiring(),
             worker=Worker("cni"),
             clock=self._clock,
             metrics=self._metrics,
-            facts=network.facts(spec.spec.mtu),
+            facts=network.facts(config.spec.mtu),
         )
 
     def _build_runners(self, loops: Mapping[str, Loop]) -> dict[str, Runner]:
@@ -266,23 +264,3 @@ class Agent:
         finally:
             job.cancel()
             stop.cancel()
-
-
-def connect(state: NodeState, runners: Mapping[str, Runner], sweep: Sweep, summaries: Summaries) -> None:
-    """Who pokes whom. Pods that come and go poke nothing here: only this node's NodeConfig concerns every loop."""
-    known = state.view.node_config(state.node)
-
-    def poke_all(reason: str) -> None:
-        for runner in runners.values():
-            runner.poke(reason)
-
-    def view_changed() -> None:
-        nonlocal known
-        now = state.view.node_config(state.node)
-        if now != known:
-            known = now
-            poke_all("the NodeConfig changed")
-
-    sweep.poke_all, sweep.poke_summaries = poke_all, runners["summaries"].poke
-    summaries.watch(runners["summaries"].poke)
-    state.view.subscribe(view_changed)

@@ -50,7 +50,7 @@ class Attachments:
             if call.cancelled:
                 call.finish()
             elif error is not None:
-                self._refuse(call, error)
+                self._refuse(request, call, error)
             else:
                 self._serve(request, netns_fd, call)
 
@@ -61,15 +61,16 @@ class Attachments:
         try:
             self._dispatch(request, netns_fd, call)
         except FlockError as error:
-            self._refuse(call, error)
+            self._refuse(request, call, error)
         except Exception:
             log.exception("request failed by a fault of flock", extra=ctx(verb=call.verb, key=call.key))
             call.fail(FlockFailure("flock failed", "the agent's log has the reason"))
 
-    @staticmethod
-    def _refuse(call: Call, error: FlockError) -> None:
+    def _refuse(self, request: Request, call: Call, error: FlockError) -> None:
         log.warning("request refused", extra=ctx(verb=call.verb, key=call.key, code=error.code, error=error))
         call.fail(error)
+        if isinstance(request, AddRequest):
+            self._state.refused(request.args, error)
 
     def _dispatch(self, request: Request, netns_fd: int | None, call: Call) -> None:
         match request:
@@ -107,7 +108,7 @@ class Attachments:
         try:
             self._adding.begin(request, netns_fd, call)
         except FlockError as error:
-            call.fail(error)
+            self._refuse(request, call, error)
 
     def _measure(self, call: Call, began: float) -> None:
         self._state.metrics.observe(call.verb, call.code, time.monotonic() - began)

@@ -8,7 +8,7 @@ If the process dies on any line: BIRD runs on with the last file that it took.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -24,7 +24,9 @@ log = logging.getLogger("flock.bird")
 
 
 class BirdLoop:
-    """``run`` is the action of a loop; ``sessions`` and ``refused`` are what was read last."""
+    """``run`` is the action of a loop; ``sessions`` and ``refused`` are what was read last; ``changed`` is called when
+    either differs from before.
+    """
 
     def __init__(self, state: NodeState, bird: Bird, network: NodeNetwork) -> None:
         self._state = state
@@ -33,6 +35,7 @@ class BirdLoop:
         self._router_id: IPv4Address | None = None
         self.refused: Mapping[str, str] = {}
         self.sessions: tuple[SessionState, ...] = ()
+        self.changed: Callable[[str], object] = str
 
     def router_id(self) -> IPv4Address:
         """Fixed for the life of the process (R8): a change would restart every session."""
@@ -56,10 +59,15 @@ class BirdLoop:
 
     async def run(self) -> None:
         """Hand over what changed, then read the sessions back."""
-        config = self.render()
-        if config is not None:
-            self._report(await self._bird.apply(config))
-        await self.read_sessions()
+        before = self.refused, self.sessions
+        try:
+            config = self.render()
+            if config is not None:
+                self._report(await self._bird.apply(config))
+            await self.read_sessions()
+        finally:
+            if (self.refused, self.sessions) != before:
+                self.changed("BGP sessions changed")
 
     async def read_sessions(self) -> None:
         """Look at the sessions now."""

@@ -11,19 +11,28 @@ from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
 from flock.agent.unserved import unserved
-from flock.api.node_config import NodeConfigSpec
+from flock.api.node_config import NodeConfig
+from flock.api.overlaps import find_overlaps, usable
+from flock.cluster.view import View
 from flock.ipam.allocator import Allocator
 from flock.ipam.random import CryptoRandom
-from flock.model.family import FAMILIES
+from flock.model.family import FAMILIES, Family, Network
 from flock.pods.plan import NodeFacts
 
 log = logging.getLogger("flock.node")
 
 
-def make_allocator(spec: NodeConfigSpec, network: NodeNetwork) -> Allocator:
+def own_cidrs(view: View, config: NodeConfig) -> dict[Family, tuple[Network, ...]]:
+    """What this node may hand out: its CIDRs, without what an older NodeConfig has, too."""
+    overlaps = find_overlaps(config, view.snapshot.node_configs.values())
+    return {family: usable(config.spec.cidrs(family), overlaps) for family in FAMILIES}
+
+
+def make_allocator(view: View, config: NodeConfig, network: NodeNetwork) -> Allocator:
     """The allocator of this node, empty."""
+    spec = config.spec
     return Allocator(
-        cidrs={family: spec.cidrs(family) for family in FAMILIES},
+        cidrs=own_cidrs(view, config),
         random=CryptoRandom(),
         reserved=network.addresses,
         reuse_delay=spec.reuse_delay,
@@ -33,28 +42,30 @@ def make_allocator(spec: NodeConfigSpec, network: NodeNetwork) -> Allocator:
 class NodeLoop:
     """``run`` is the action of a loop: reconfigure what changed, and only then."""
 
-    def __init__(self, state: NodeState, spec: NodeConfigSpec, network: NodeNetwork) -> None:
+    def __init__(self, state: NodeState, network: NodeNetwork) -> None:
         self._state = state
-        self._applied = (spec, network.addresses)
+        config = state.config()
+        self._applied = (own_cidrs(state.view, config), network.addresses, config.spec.reuse_delay)
         self._told: tuple[str, ...] = ()
 
     async def run(self) -> None:
         state = self._state
-        spec = state.spec()
-        if spec is None:
+        config = state.view.node_config(state.node)
+        if config is None:
             return
+        spec = config.spec
         network = await asyncio.to_thread(read_node_network)
         facts: NodeFacts = network.facts(spec.mtu)
         if facts != state.facts:
             log.info("node changed", extra=ctx(mtu=facts.mtu))
             state.facts = facts
-        if (spec, network.addresses) != self._applied:
-            state.allocator.reconfigure(
-                {family: spec.cidrs(family) for family in FAMILIES}, network.addresses, spec.reuse_delay
-            )
-            self._applied = (spec, network.addresses)
+        wanted = (own_cidrs(state.view, config), network.addresses, spec.reuse_delay)
+        if wanted != self._applied:
+            cidrs = wanted[0]
+            state.allocator.reconfigure(cidrs, network.addresses, spec.reuse_delay)
+            self._applied = wanted
             log.info("addresses reconfigured", extra=ctx(
-                cidr6=", ".join(map(str, spec.cidr6)), cidr4=", ".join(map(str, spec.cidr4))))
+                cidr6=", ".join(map(str, cidrs[Family.IPV6])), cidr4=", ".join(map(str, cidrs[Family.IPV4]))))
         self._tell(tuple(unserved(spec)))
         state.worker.post(partial(self._expire, spec.reuse_delay))
 

@@ -3,9 +3,12 @@
 If the process dies on any line: nothing is written here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from flock.agent.bird_loop import BirdLoop
+from flock.agent.loop import Loop
+from flock.agent.state import NodeState
 from flock.api.objects import PodView
 from flock.cluster.manifests import ManifestsFolder
 from flock.cluster.view import View
@@ -13,6 +16,15 @@ from flock.cni.requests import PodArgs
 from flock.errors import FlockError
 
 Then = Callable[[FlockError | None], None]
+
+
+class Upkeep(Protocol):
+    """What is written to an API server, as loops; see ``flock.agent.upkeep``."""
+
+    def loops(self) -> Mapping[str, Loop]: ...
+
+    def refused(self, pod: PodArgs, error: FlockError) -> bool:
+        """An ADD was refused; True where that is news. In the loop's thread."""
 
 
 class LiveSource(Protocol):
@@ -38,6 +50,9 @@ class Source(Protocol):
     @property
     def live(self) -> LiveSource | None:
         """Who can be asked for one pod as it is now; None where manifests are all there is."""
+
+    def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep | None:
+        """Who writes to the API what this node's agent has to say; None where nobody reads."""
 
     def waits(self, pod: PodArgs, deadline: float, then: Then) -> bool:
         """True where the view must catch up before this pod's ADD can be decided.
@@ -65,6 +80,9 @@ class ManifestsSource:
 
     async def close(self) -> None:
         self._folder.close()
+
+    def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep | None:  # noqa: ARG002 - a folder is only read
+        return None
 
     def waits(self, pod: PodArgs, deadline: float, then: Then) -> bool:  # noqa: ARG002 - every pod, and at once
         return self._folder.behind(lambda: then(None))

@@ -11,7 +11,7 @@ from flock.agent.logs import ctx
 from flock.agent.recovery import Recovery, decide_recovery
 from flock.agent.state import NodeState
 from flock.cluster.view import View
-from flock.errors import FlockError, TryAgain
+from flock.errors import FlockError, NodeConfigMissing
 from flock.ipam.store import Loaded
 from flock.model.attachment import Attachment
 from flock.model.ids import AttachmentKey, ContainerID, IfName
@@ -24,7 +24,7 @@ log = logging.getLogger("flock.start")
 
 
 async def await_node_config(view: View, node: str, patience: float = NODE_CONFIG_PATIENCE) -> None:
-    """Wait for this node's NodeConfig (R2); TryAgain names it when it doesn't come."""
+    """Wait for this node's NodeConfig (R2); NodeConfigMissing names it when it doesn't come."""
     there = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -38,7 +38,7 @@ async def await_node_config(view: View, node: str, patience: float = NODE_CONFIG
         async with asyncio.timeout(patience):
             await there.wait()
     except TimeoutError as error:
-        raise TryAgain(f"NodeConfig {node} did not appear within {patience:g} s") from error
+        raise NodeConfigMissing(f"NodeConfig {node} did not appear within {patience:g} s") from error
 
 
 def likely_attachment(state: NodeState) -> Attachment:

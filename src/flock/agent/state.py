@@ -5,6 +5,7 @@ A composition, no logic: whoever changes ``facts`` or reads ``view`` sees the ne
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flock.agent.metrics import Metrics
@@ -12,7 +13,8 @@ from flock.agent.worker import Worker
 from flock.api.node_config import NodeConfig, NodeConfigSpec
 from flock.api.objects import PodView
 from flock.cluster.view import View
-from flock.errors import FlockError, TryAgain
+from flock.cni.requests import PodArgs
+from flock.errors import FlockError, NodeConfigMissing
 from flock.ipam.allocator import Allocator
 from flock.ipam.store import Store
 from flock.model.attachment import Attachment
@@ -23,11 +25,16 @@ from flock.pods.wiring import PodWiring
 from flock.system.clock import Clock
 
 
+def _nobody(_pod: PodArgs, _error: FlockError) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(slots=True, kw_only=True)
 class NodeState:
     """One node's parts. ``leaving``: attachments whose links are being removed, which nothing may mend.
 
-    ``incomplete``: new ones whose host ends lack the addresses that answer pings.
+    ``incomplete``: new ones whose host ends lack the addresses that answer pings. ``refused`` is told of every ADD that
+    failed, after its answer, from any thread.
     """
 
     node: str
@@ -42,13 +49,14 @@ class NodeState:
     leaving: set[AttachmentKey] = field(default_factory=set)
     links: dict[int, AttachmentKey] = field(default_factory=dict)
     incomplete: dict[AttachmentKey, tuple[Wiring, int]] = field(default_factory=dict)
+    refused: Callable[[PodArgs, FlockError], object] = _nobody
     mending: threading.Lock = field(default_factory=threading.Lock)
 
     def config(self) -> NodeConfig:
-        """The NodeConfig as it is now (R14); TryAgain where there is none."""
+        """The NodeConfig as it is now (R14); NodeConfigMissing where there is none."""
         config = self.view.node_config(self.node)
         if config is None:
-            raise TryAgain(f"NodeConfig {self.node} doesn't exist", "pods start once it does")
+            raise NodeConfigMissing(f"NodeConfig {self.node} doesn't exist", "pods start once it does")
         return config
 
     def spec(self) -> NodeConfigSpec | None:

@@ -56,10 +56,14 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """How many addresses of one family are in use and in quarantine."""
+    """How many addresses of one family are in use and in quarantine, and how many of its CIDRs nobody uses.
+
+    ``free`` counts those in quarantine, since they are given where no other is.
+    """
 
     used: int
     quarantined: int
+    free: int
 
 
 class Allocator:
@@ -142,11 +146,17 @@ class Allocator:
         """Addresses in use, of both families."""
         return sum(len(pool.used) for pool in self._pools.values())
 
+    def has(self, family: Family) -> bool:
+        """Whether this node has any CIDR of that family."""
+        return bool(self._spans[family])
+
     def usage(self, family: Family, now: float) -> Usage:
         with self._lock:
             pool = self._pools[family]
             pool.expire(now)
-            return Usage(len(pool.used), len(pool.quarantine))
+            spans = self._spans[family].values()
+            inside = sum(any(span.usable(number) for span in spans) for number in pool.used)
+            return Usage(len(pool.used), len(pool.quarantine), sum(span.capacity for span in spans) - inside)
 
     def _configure(
         self, cidrs: Mapping[Family, Sequence[Network]], reserved: Collection[Address], reuse_delay: float

@@ -38,6 +38,11 @@ class Span(msgspec.Struct, frozen=True):
         """Whether the CIDR is small enough to be searched to its end (I3)."""
         return self.host_bits <= _SEARCHED_BITS
 
+    @property
+    def capacity(self) -> int:
+        """How many addresses it has for pods."""
+        return sum(high - low + 1 for low, high in self.segments)
+
     def usable(self, number: int) -> bool:
         return any(low <= number <= high for low, high in self.segments)
 
