@@ -19,7 +19,7 @@ from flock_lab.kube.api import Api, Document
 from flock_lab.kube.archives import archive
 from flock_lab.kube.control import ControlPlane
 from flock_lab.kube.networks import Flock, Network, Reference
-from flock_lab.kube.plan import FOLDER, PROXY, ClusterOptions, PodNetwork, kubelet_user
+from flock_lab.kube.plan import FOLDER, PROXY, SPARE, ClusterOptions, PodNetwork, kubelet_user
 from flock_lab.kube.worker import Worker
 from flock_lab.lab import Lab
 from flock_lab.state import LabError
@@ -46,7 +46,7 @@ class Cluster:
            stay: bool = False) -> "Cluster":
         """Make one; ``network`` is the option's own, unless another is given."""
         images = archive()
-        lab = Lab.up(name, options.nodes, stay=stay)
+        lab = Lab.up(name, options.nodes, extra=tuple(SPARE.values()), stay=stay)
         try:
             control = ControlPlane.make(lab.router, options)
             workers = [Worker(node=node, options=options) for node in lab.nodes]

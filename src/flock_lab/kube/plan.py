@@ -18,6 +18,11 @@ SERVICES: dict[Family, Network] = {
     Family.IPV6: IPv6Network("2001:db8:96::/112"),
     Family.IPV4: IPv4Network("10.96.0.0/16"),
 }
+SPARE: dict[Family, Network] = {
+    Family.IPV6: IPv6Network("2001:db8:0:a0::/60"),
+    Family.IPV4: IPv4Network("10.64.160.0/20"),
+}
+"""What the router takes from every node beside that node's own CIDRs: for NodeConfigs that change."""
 PAUSE = "registry.k8s.io/pause:3.10.2"
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
 BUSYBOX = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
