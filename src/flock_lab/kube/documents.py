@@ -34,7 +34,7 @@ def kubelet(options: ClusterOptions, cgroup: str, changes: Mapping[str, object])
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs", "cgroupRoot": cgroup, "cgroupsPerQOS": False, "enforceNodeAllocatable": [],
-        "failCgroupV1": False, "failSwapOn": False, "oomScoreAdj": 0, "localStorageCapacityIsolation": False,
+        "failCgroupV1": False, "failSwapOn": False, "oomScoreAdj": 0,
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "clusterDNS": [str(options.dns_address())], "clusterDomain": DOMAIN, "resolvConf": f"{FOLDER}/resolv.conf",
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
