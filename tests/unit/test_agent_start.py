@@ -49,9 +49,9 @@ async def test_R4_nothing_is_known_before_the_whole_folder_was_read(tmp_path: Pa
 
 
 def test_what_is_configured_without_effect_is_named() -> None:
-    spec = {"cidr6": ["2001:db8::/64"], "masquerade4": True, "anycast": [{"cidr": "2001:db8:53::/64"}],
+    spec = {"cidr6": ["2001:db8::/64"], "anycast": [{"cidr": "2001:db8:53::/64"}],
             "bgp": {"asn": 64513, "mesh": True}}
     sentences = unserved(parse_node_config({**CONFIG, "spec": spec}, strict=True).spec)
     named = [sentence.split(" has ")[0] for sentence in sentences]
-    assert named == ["spec.masquerade4", "spec.anycast", "spec.bgp.mesh"]
+    assert named == ["spec.anycast", "spec.bgp.mesh"]
     assert not list(unserved(parse_node_config(CONFIG, strict=True).spec))

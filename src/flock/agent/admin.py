@@ -11,6 +11,7 @@ import msgspec
 
 from flock import __version__
 from flock.agent.bird_loop import BirdLoop
+from flock.agent.masquerade_loop import MasqueradeLoop
 from flock.agent.readiness import Readiness
 from flock.agent.state import NodeState
 from flock.agent.unserved import unserved
@@ -27,10 +28,12 @@ class Admin:
     """Answers queries; ``answer`` is the CNI server's ``query``."""
 
     def __init__(
-        self, state: NodeState, bird: BirdLoop, readiness: Readiness, runners: Mapping[str, Runner]
+        self, state: NodeState, bird: BirdLoop, masquerade: MasqueradeLoop, readiness: Readiness,
+        runners: Mapping[str, Runner],
     ) -> None:
         self._state = state
         self._bird = bird
+        self._masquerade = masquerade
         self._readiness = readiness
         self._runners = runners
         self._queries: dict[str, Callable[[], Awaitable[object]]] = {
@@ -66,6 +69,7 @@ class Admin:
             "router_id": self._bird.router_id(),
             "sessions": [msgspec.to_builtins(session, enc_hook=str) for session in self._bird.sessions],
             "peers_refused": self._bird.refused,
+            "masquerade4": self._masquerade.described(),
             "problems": [str(problem) for problem in state.view.problems],
             "unserved": list(unserved(spec)) if spec else [],
         }
@@ -74,11 +78,11 @@ class Admin:
         return [msgspec.to_builtins(entry) for entry in self._state.store.committed()]
 
     async def _check(self) -> object:
-        """Every attachment's differences of the host's side; empty lists where all is well."""
+        """Every attachment's differences of the host's side, and the node's own; empty lists where all is well."""
         def look() -> dict[str, list[str]]:
             return {str(entry.key): self._differences(entry) for entry in self._state.store.committed()}
 
-        return await asyncio.to_thread(look)
+        return {"pods": await asyncio.to_thread(look), "node": await asyncio.to_thread(self._masquerade.differences)}
 
     def _differences(self, entry: Attachment) -> list[str]:
         try:
@@ -87,11 +91,12 @@ class Admin:
             return [str(error)]
 
     async def _render(self) -> object:
-        """What would be written: BIRD's configuration and the summary routes; nothing is done."""
+        """What would be written: BIRD's configuration, the summary routes, nft's table; nothing is done."""
         spec = self._state.spec()
         config = self._bird.render()
         return {
             "bird.conf": config.text if config is not None else "",
             "summaries": [f"blackhole {route.dst} proto {route.proto} metric {route.metric}"
                           for route in (plan_summary(spec) if spec is not None else ())],
+            "nft": self._masquerade.rendered(),
         }

@@ -26,6 +26,7 @@ from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.health import HealthServer
 from flock.agent.logs import ctx
 from flock.agent.loop import Loop
+from flock.agent.masquerade_loop import MasqueradeLoop
 from flock.agent.metrics import Metrics
 from flock.agent.node_loop import NodeLoop, make_allocator
 from flock.agent.pokes import connect, connect_upkeep
@@ -50,11 +51,12 @@ from flock.model import ownership as own
 from flock.netlink.monitor import Monitor
 from flock.pods.wiring import PodWiring
 from flock.routing.bird import Bird
+from flock.routing.masquerade_table import MasqueradeTable
 from flock.system.clock import Clock, SystemClock
 
 ALIVE_GAP = 10.0
 SUMMARY_GAP = 0.05
-"""A summary that a stranger took is back within 100 ms, whenever the last run was; a burst of ADDs costs few runs."""
+"""A summary or table that a stranger took is back within 100 ms, whenever the last run was; a burst costs few runs."""
 BIRD_GAP = 10.0
 SWEEP_GAP = 30.0
 FIRST_RUN_PATIENCE = 2.0
@@ -116,9 +118,12 @@ class Agent:
         bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network)
         summaries = Summaries(state)
         stack.callback(summaries.close)
+        masquerade = MasqueradeLoop(state, MasqueradeTable())
+        stack.callback(masquerade.close)
         loops = {
             "node": Loop(NodeLoop(state, network).run, 0.2, SWEEP_GAP),
             "summaries": Loop(summaries.run, SUMMARY_GAP, SWEEP_GAP),
+            "masquerade": Loop(masquerade.run, SUMMARY_GAP, SWEEP_GAP),
             "bird": Loop(bird.run, 0.2, BIRD_GAP),
             "sweep": Loop(sweep.run, 1.0, SWEEP_GAP),
         }
@@ -130,7 +135,7 @@ class Agent:
         runners = self._build_runners(loops)
         if upkeep is not None:
             connect_upkeep(state, runners, upkeep, bird)
-        connect(state, runners, sweep, summaries)
+        connect(state, runners, sweep, summaries, masquerade)
         async with asyncio.TaskGroup() as tasks:
             jobs: list[asyncio.Task[None]] = [
                 tasks.create_task(runner.run(), name=name) for name, runner in runners.items()
@@ -139,7 +144,7 @@ class Agent:
             await drain.run()
             handler = Attachments(state, deleting, queue, source)
             server = CniServer(own.AGENT_SOCKET, handler, asyncio.get_running_loop(),
-                               query=Admin(state, bird, self._readiness, runners).answer)
+                               query=Admin(state, bird, masquerade, self._readiness, runners).answer)
             server.start()
             jobs.append(tasks.create_task(self._alive(drain), name="alive"))
             await self._announce_ready(state)
@@ -182,11 +187,14 @@ class Agent:
                         exc_info=error if unexpected else None)
 
     async def _first_runs(self, runners: dict[str, Runner]) -> None:
-        """Summaries and BIRD's first configuration before serving; a failure or a slow BIRD only waits so long (R7)."""
+        """Summaries, masquerading and BIRD's first configuration before serving (R7).
+
+        A failure doesn't hold it up, and what is slow only so long.
+        """
         deadline = self._clock.monotonic() + FIRST_RUN_PATIENCE
         while self._clock.monotonic() < deadline:
             if all(runners[name].state.runs and runners[name].state.running_since is None
-                   for name in ("summaries", "bird")):
+                   for name in ("summaries", "masquerade", "bird")):
                 return
             await self._clock.sleep(0.005)
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from flock.agent.bird_loop import BirdLoop
+from flock.agent.masquerade_loop import MasqueradeLoop
 from flock.agent.source import Upkeep
 from flock.agent.state import NodeState
 from flock.agent.summaries import Summaries
@@ -16,7 +17,8 @@ from flock.errors import FlockError
 from flock.loops.runner import Runner
 
 
-def connect(state: NodeState, runners: Mapping[str, Runner], sweep: Sweep, summaries: Summaries) -> None:
+def connect(state: NodeState, runners: Mapping[str, Runner], sweep: Sweep, summaries: Summaries,
+            masquerade: MasqueradeLoop) -> None:
     """Who pokes whom. Pods that come and go poke nothing here: only this node's NodeConfig concerns every loop."""
     known = state.view.node_config(state.node)
 
@@ -33,6 +35,7 @@ def connect(state: NodeState, runners: Mapping[str, Runner], sweep: Sweep, summa
 
     sweep.poke_all, sweep.poke_summaries = poke_all, runners["summaries"].poke
     summaries.watch(runners["summaries"].poke)
+    masquerade.watch(runners["masquerade"].poke)
     state.view.subscribe(view_changed)
 
 

@@ -7,8 +7,6 @@ from flock.api.node_config import NodeConfigSpec
 
 def unserved(spec: NodeConfigSpec) -> Iterator[str]:
     """One sentence for each thing that is configured and has no effect."""
-    if spec.masquerade4:
-        yield "spec.masquerade4 has no effect yet: pods' IPv4 leaves the node as it is"
     if spec.anycast:
         yield "spec.anycast has no effect yet: no claim of a pod is served"
     if spec.bgp is not None and spec.bgp.mesh:

@@ -18,18 +18,22 @@ from flock.pods.wiring import PodWiring
 def check(output: str) -> None:
     """Compare the store with the kernel. Exit status 1 when something differs.
 
-    With the agent every route, address and neighbour of each pod is compared; without it, whether each pod has its
-    interface and each interface its pod.
+    With the agent every route, address and neighbour of each pod is compared, and the node's nft table of masquerade4;
+    without it, whether each pod has its interface and each interface its pod.
     """
+    node: list[str] = []
     try:
-        differences: dict[str, list[str]] = ask("check")
+        answer = ask("check")
+        differences: dict[str, list[str]] = answer["pods"]
+        node = answer["node"]
     except AgentUnavailable:
         click.echo("the agent doesn't answer: interfaces and files alone are compared", err=True)
         differences = compare_files()
-    found = [(key, what) for key, whats in differences.items() for what in whats]
+    found = [("the node", what) for what in node]
+    found += [(key, what) for key, whats in differences.items() for what in whats]
     if output == "json":
         wrong = {key: whats for key, whats in differences.items() if whats}
-        print_json({"pods": len(differences), "differences": wrong})
+        print_json({"pods": len(differences), "differences": wrong, "node": node})
     else:
         print_table(("ATTACHMENT", "DIFFERENCE"), found, f"{len(differences)} pods, all as they should be")
     if found:

@@ -16,6 +16,7 @@ from flock.cluster.manifests import ManifestsFolder
 from flock.cluster.view import Snapshot
 from flock.errors import FlockFailure
 from flock.routing.bird_config import bird_inputs, render_bird
+from flock.routing.masquerade import plan_masquerade, render_masquerade
 from flock.routing.router_id import choose_router_id
 from flock.routing.summary import plan_summary
 
@@ -26,7 +27,7 @@ from flock.routing.summary import plan_summary
 @click.option("--node", help="Whose NodeConfig; needed with --manifests.")
 @output_option
 def render(manifests: Path | None, node: str | None, output: str) -> None:
-    """What would be written: BIRD's configuration and the summary routes.
+    """What would be written: BIRD's configuration, the summary routes, and the nft table of masquerade4.
 
     Of the running agent, or of a folder of manifests before any agent sees it; problems of the folder go to standard
     error, and the exit status is 1.
@@ -41,6 +42,8 @@ def render(manifests: Path | None, node: str | None, output: str) -> None:
         print_json(answer)
     else:
         click.echo("\n".join(answer["summaries"]))
+        if answer["nft"]:
+            click.echo(f"\n# nft -f -\n{answer['nft']}", nl=False)
         click.echo(f"\n# /etc/flock/bird/bird.conf\n{answer['bird.conf']}", nl=False)
     if bad:
         sys.exit(1)
@@ -57,10 +60,12 @@ async def _of_folder(path: Path, node: str) -> tuple[dict[str, object], bool]:
     if config is None:
         raise FlockFailure(f"{path} has no NodeConfig {node}", f"it has: {', '.join(snapshot.node_configs) or 'none'}")
     configured: IPv4Address | None = config.spec.bgp.router_id if config.spec.bgp is not None else None
+    masquerade = plan_masquerade(config.spec, snapshot.node_configs.values(), ())
     rendered = render_bird(bird_inputs(config, choose_router_id(configured, (), node)))
     return {
         "bird.conf": rendered.text,
         "summaries": [f"blackhole {route.dst} proto {route.proto} metric {route.metric}"
                       for route in plan_summary(config.spec)],
+        "nft": render_masquerade(masquerade) if masquerade is not None else "",
         "peers_refused": dict(rendered.refused),
     }, bool(snapshot.problems or rendered.refused)

@@ -60,6 +60,10 @@ def _print(report: dict[str, Any]) -> None:
         click.echo(f"router ID  {agent['router_id']}")
     else:
         click.echo(f"agent      not serving: {agent.get('error', 'it is starting')}; {agent.get('alive', '')}")
+    if masquerade := agent.get("masquerade4"):
+        click.echo(f"masquerade {', '.join(masquerade['sources'])} outside of {', '.join(masquerade['outside'])}")
+        if masquerade["error"]:
+            click.echo(f"masquerade FAILS: {masquerade['error']}")
     store = report["store"]
     click.echo(f"pods       {store['pods']}, unfinished {store['unfinished']}, in quarantine {store['quarantined']}")
     click.echo(f"conflist   {'in place' if report['conflist'] else 'missing: runtimes have no network'}")

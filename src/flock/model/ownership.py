@@ -26,6 +26,9 @@ MAC_PREFIX = b"fl"
 """The first two bytes of every MAC that flock gives (66:6c, locally administered): a socket filter in the kernel tells
 by them that somebody changed one."""
 
+MASQUERADE_TABLE = "flock_masquerade"
+"""The nft table, of the family ``ip``, that is there while ``masquerade4`` is on."""
+
 RUN_DIR = Path("/run/flock")
 ALLOCATIONS_DIR = RUN_DIR / "allocations"
 RELEASED_DIR = RUN_DIR / "released"

@@ -85,6 +85,17 @@ def losses_filter() -> bytes:
     )
 
 
+def generations_filter() -> bytes:
+    """NEWGEN: one for each transaction of nftables, and always a datagram of its own (nf_tables_gen_notify)."""
+    return assemble(
+        [
+            Line(LOAD_HALF, _TYPE),
+            Line(IF_EQUAL, _swapped(nl.NFT_MSG_NEWGEN), yes="accept", no="drop"),
+            *_ENDS,
+        ]
+    )
+
+
 _ENDS = (Line(RETURN, 0xFFFFFFFF, label="accept"), Line(RETURN, 0, label="drop"))
 
 

@@ -1,6 +1,8 @@
-"""The kernel's numbers for rtnetlink, under the kernel's names. Pure.
+"""The kernel's numbers for rtnetlink and nftables, under the kernel's names. Pure.
 
-Sources: include/uapi/linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h, neighbour.h, if.h, veth.h, ip.h, nsfs.h.
+Sources: include/uapi/linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h, neighbour.h, if.h, veth.h, ip.h, nsfs.h;
+netfilter.h, netfilter/nfnetlink.h, netfilter/nf_tables.h, netfilter_ipv4.h. The types of nftables' messages have their
+subsystem in them.
 """
 
 NLM_F_REQUEST = 0x1
@@ -104,3 +106,32 @@ RTPROT_BOOT = 3
 CLONE_NEWNET = 0x40000000
 NS_GET_NSTYPE = 0xB703
 SIOCGIFNAME = 0x8910
+
+NETLINK_NETFILTER = 12
+NFNLGRP_NFTABLES = 7
+NFNL_MSG_BATCH_BEGIN = 16
+NFNL_MSG_BATCH_END = 17
+NFNL_SUBSYS_NFTABLES = 10
+NFPROTO_IPV4 = 2
+NF_INET_POST_ROUTING = 4
+NF_IP_PRI_NAT_SRC = 100
+NF_ACCEPT = 1
+
+NFT_MSG_NEWTABLE = 0xA00
+NFT_MSG_GETTABLE = 0xA01
+NFT_MSG_DELTABLE = 0xA02
+NFT_MSG_GETCHAIN = 0xA04
+NFT_MSG_GETRULE = 0xA07
+NFT_MSG_NEWGEN = 0xA0F
+NFTA_TABLE_NAME = 1
+NFTA_TABLE_FLAGS = 2
+NFTA_CHAIN_TABLE = 1
+NFTA_CHAIN_NAME = 3
+NFTA_CHAIN_HOOK = 4
+NFTA_CHAIN_POLICY = 5
+NFTA_CHAIN_TYPE = 7
+NFTA_HOOK_HOOKNUM = 1
+NFTA_HOOK_PRIORITY = 2
+NFTA_RULE_TABLE = 1
+NFTA_RULE_CHAIN = 2
+NFTA_RULE_USERDATA = 7

@@ -65,8 +65,8 @@ class NetlinkSocket:
 
     __slots__ = ("_sock",)
 
-    def __init__(self) -> None:
-        self._sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        self._sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_EXT_ACK, 1)
 
     def __enter__(self) -> Self:

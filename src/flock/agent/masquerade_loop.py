@@ -1,0 +1,168 @@
+"""Keeps the table of ``masquerade4`` (docs/node-config.md) as the NodeConfigs say, against strangers too.
+
+Runs when a NodeConfig changes, after each transaction that anybody makes in nftables while it is on, and every 30 s. A
+run that finds the table right writes nothing, so the agent's own transaction causes one more look and no more.
+
+Invariants: without a NodeConfig everything stays, for the pods that run. Before the view is complete nothing is taken
+away: the table isn't removed, and what was taken for the cluster's own stays that.
+
+If the process dies on any line: the table stays and works on; the next start compares it with what is wanted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network
+
+from flock.agent.logs import ctx
+from flock.agent.state import NodeState
+from flock.errors import FlockError
+from flock.netlink.generations import Generations
+from flock.routing.masquerade import Masquerade, plan_masquerade, render_masquerade
+from flock.routing.masquerade_table import MasqueradeTable, table_differences
+
+log = logging.getLogger("flock.masquerade")
+
+
+class MasqueradeLoop:
+    """``run`` is the action of a loop, ``watch`` says whom to poke; ``wanted`` is what was decided last."""
+
+    def __init__(self, state: NodeState, table: MasqueradeTable) -> None:
+        self._state = state
+        self._table = table
+        self._poke: Callable[[str], None] = _nobody
+        self._generations: Generations | None = None
+        self._cluster: frozenset[IPv4Network] = frozenset()
+        self._ended = False
+        self._raw = b""
+        self._written: Masquerade | None = None
+        self.wanted: Masquerade | None = None
+        self.error = ""
+
+    def watch(self, poke: Callable[[str], None]) -> None:
+        """Poke when NodeConfigs change, and after transactions of others while it is on."""
+        self._poke = poke
+        view = self._state.view
+        known = view.snapshot.node_configs, view.complete
+
+        def view_changed() -> None:
+            nonlocal known
+            now = view.snapshot.node_configs, view.complete
+            if now != known:
+                known = now
+                poke("a NodeConfig changed")
+
+        view.subscribe(view_changed)
+
+    def close(self) -> None:
+        """Stop listening. The table stays."""
+        if self._generations is not None:
+            asyncio.get_running_loop().remove_reader(self._generations.fileno())
+            self._generations.close()
+            self._generations = None
+
+    def described(self) -> dict[str, object] | None:
+        """What flockctl shows of it; None while it is off."""
+        wanted = self.wanted
+        if wanted is None:
+            return None
+        return {"sources": [str(one) for one in wanted.sources], "outside": [str(one) for one in wanted.cluster],
+                "error": self.error}
+
+    def rendered(self) -> str:
+        """The transaction that would be given to nft; empty while it is off."""
+        return render_masquerade(self.wanted) if self.wanted is not None else ""
+
+    def differences(self) -> list[str]:
+        """What is wrong in the kernel now, in words. Blocking."""
+        wanted = self.wanted
+        try:
+            return list(table_differences(wanted, self._table.read())) if wanted is not None else []
+        except FlockError as error:
+            return [str(error)]
+
+    async def run(self) -> None:
+        """Make the kernel's table what the NodeConfigs ask for."""
+        try:
+            await self._run()
+        except FlockError as error:
+            self.error = str(error)
+            raise
+        self.error = ""
+
+    async def _run(self) -> None:
+        state = self._state
+        if state.spec() is not None:
+            self.wanted = self._plan()
+        elif self._written is None:
+            return
+        if self.wanted is None:
+            if state.view.complete:
+                await self._end()
+            return
+        self._ended = False
+        self._listen()
+        await self._keep(self.wanted)
+
+    def _plan(self) -> Masquerade | None:
+        state = self._state
+        spec, snapshot = state.spec(), state.view.snapshot
+        if spec is None:
+            return self.wanted
+        pods = (IPv4Address(entry.ip4) for entry in state.store.committed() if entry.ip4 is not None)
+        known = frozenset() if snapshot.complete else self._cluster
+        wanted = plan_masquerade(spec, snapshot.node_configs.values(), pods, known)
+        self._cluster = frozenset(wanted.cluster) if wanted is not None else known
+        return wanted
+
+    async def _keep(self, wanted: Masquerade) -> None:
+        seen = await asyncio.to_thread(self._table.read)
+        differences = table_differences(wanted, seen)
+        changed = seen is not None and bool(self._raw) and seen.raw != self._raw
+        if not differences and not changed:
+            self._remember(wanted, seen.raw if seen is not None else b"")
+            return
+        if seen is not None and self._written is None and not self._state.view.complete:
+            # The former agent may have known more of the cluster than this one yet does.
+            return
+        anew = changed and await asyncio.to_thread(self._table.foreign_chains)
+        await self._table.write(wanted, anew=anew)
+        self._tell(wanted, differences)
+        seen = await asyncio.to_thread(self._table.read)
+        self._remember(wanted, seen.raw if seen is not None and not table_differences(wanted, seen) else b"")
+
+    def _tell(self, wanted: Masquerade, differences: tuple[str, ...]) -> None:
+        if self._written == wanted:
+            self._state.metrics.healed.labels("masquerade").inc()
+            log.warning("the masquerading was put right", extra=ctx(was="; ".join(differences) or "changed"))
+            return
+        log.info("masquerading", extra=ctx(
+            sources=", ".join(map(str, wanted.sources)), outside=", ".join(map(str, wanted.cluster))))
+
+    def _remember(self, wanted: Masquerade, raw: bytes) -> None:
+        self._written, self._raw = wanted, raw
+
+    async def _end(self) -> None:
+        """Once: who switched it off need not be looked after, nor have nftables in the kernel."""
+        self.close()
+        if self._ended:
+            return
+        self._written, self._raw = None, b""
+        if await asyncio.to_thread(self._table.remove):
+            log.info("masquerading ended")
+        self._ended = True
+
+    def _listen(self) -> None:
+        if self._generations is not None:
+            return
+        generations = self._generations = Generations()
+
+        def read() -> None:
+            if generations.read():
+                self._poke("nftables changed")
+
+        asyncio.get_running_loop().add_reader(generations.fileno(), read)
+
+
+def _nobody(_reason: str) -> None:
+    """Nobody is poked yet."""
