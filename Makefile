@@ -65,8 +65,10 @@ cluster:  ## a real Kubernetes of two nodes that stays, with its kubeconfig; DOW
 	@$(BIN)/python -m flock_lab.gobuild
 	@$(BIN)/python -m flock_lab.kube $(if $(DOWN),down,up)
 
-image:
-	@echo "make $@ comes with the Kubernetes part of flock; this version runs from a manifests folder." >&2; exit 2
+image:  ## the images of the agent and of BIRD, as archives; FLOCK_BASE names a base image to pull
+	@scripts/setup packages cluster-packages image-packages venv shim
+	@$(BIN)/python -m flock_lab.gobuild plugins
+	@$(BIN)/python -m flock_lab.image
 
 lock:  ## make the lock files anew (needs uv)
 	@scripts/lock
