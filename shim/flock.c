@@ -508,7 +508,8 @@ static _Noreturn void status_without_agent(const char *reason)
 	struct stat alive;
 	struct timespec now;
 
-	clock_gettime(CLOCK_REALTIME, &now);
+	/* The agent sets the time of the file to the seconds since the machine's start: the wall clock may jump. */
+	clock_gettime(CLOCK_BOOTTIME, &now);
 	if (stat(ALIVE_FILE, &alive) == 0 && now.tv_sec - alive.st_mtim.tv_sec < ALIVE_SECONDS &&
 	    now.tv_sec - alive.st_mtim.tv_sec > -ALIVE_SECONDS)
 		_exit(0);

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +24,11 @@ from tests.contract.shim_world import (
     wait_closed,
 )
 
+from flock.agent.life import give_life_sign
 from flock.cni.frames import decode_request, encode_reply, encode_request
 from flock.cni.queue import DeleteQueue
 from flock.cni.results import render_version
+from flock.system.clock import SystemClock
 
 ENTRY = f"{CONTAINER}:eth0"
 OWN_NETNS = os.stat("/proc/self/ns/net").st_ino
@@ -487,10 +488,7 @@ def test_a_disk_that_takes_nothing_is_code_5_and_nothing_is_left(shim: Shim, opt
 
 @pytest.mark.parametrize(("age", "code"), [(0, 0), (50, 0), (70, 50), (86_400, 50), (-30, 0), (-7200, 50)])
 def test_status_without_an_agent_goes_by_the_last_life_sign(shim: Shim, age: int, code: int) -> None:
-    alive = shim.run_dir / "alive"
-    alive.touch()
-    stamp = time.time() - age
-    os.utime(alive, (stamp, stamp))
+    give_life_sign(SystemClock().uptime() - age, shim.run_dir / "alive")
     outcome = shim.run(env("STATUS"))
     assert outcome.code == code
     assert outcome.stdout == b"" if code == 0 else error_of(outcome)[0] == 50
@@ -501,12 +499,12 @@ def test_status_without_agent_and_life_sign_is_code_50(shim: Shim) -> None:
 
 
 def test_status_with_an_agent_is_the_agents_word(shim: Shim) -> None:
-    (shim.run_dir / "alive").touch()
+    give_life_sign(SystemClock().uptime(), shim.run_dir / "alive")
     with agent(shim.run_dir, answering(50, b"no")):
         assert shim.run(env("STATUS")) == Outcome(50, b"no", b"")
 
 
 def test_status_with_a_silent_agent_goes_by_the_life_sign(shim: Shim) -> None:
-    (shim.run_dir / "alive").touch()
+    give_life_sign(SystemClock().uptime(), shim.run_dir / "alive")
     with agent(shim.run_dir, until_closed):
         assert shim.run(env("STATUS")) == Outcome(0, b"", b"")

@@ -14,6 +14,8 @@ from flock.model.attachment import Attachment
 from flock.model.ids import AttachmentKey, ContainerID, IfName
 from flock.model.ownership import host_ifname
 
+NOW = 1000.0
+
 
 def entry(container: str = "c1", ip6: str = "2001:db8::1", created: float = 1.0) -> Attachment:
     key = AttachmentKey(ContainerID(container), IfName("eth0"))
@@ -24,7 +26,7 @@ def entry(container: str = "c1", ip6: str = "2001:db8::1", created: float = 1.0)
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = opened(tmp_path)
-    made.load()
+    made.load(NOW)
     return made
 
 
@@ -58,7 +60,7 @@ def test_I15_R3_a_restart_reads_back_what_was_written(store: Store, tmp_path: Pa
     store.commit(done.key)
     store.commit(gone.key)
     store.release(gone.key, 40.0)
-    loaded = opened(tmp_path).load()
+    loaded = opened(tmp_path).load(NOW)
     assert loaded.committed == [done]
     assert loaded.pending == [halfway.key]
     assert [one.released for one in loaded.released] == [40.0]
@@ -71,7 +73,7 @@ def test_a_reused_container_id_has_both_lives(store: Store, tmp_path: Path) -> N
         store.write_pending(entry(ip6=address))
         store.commit(entry().key)
         store.release(entry().key, time)
-    assert len(opened(tmp_path).load().released) == 2
+    assert len(opened(tmp_path).load(NOW).released) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"container_id": 5}', b"\0" * 100, b"[" * 100_000,
@@ -80,11 +82,11 @@ def test_a_reused_container_id_has_both_lives(store: Store, tmp_path: Path) -> N
                                      b" " * 70_000])
 def test_a_bad_file_is_moved_aside_and_harms_one_allocation(tmp_path: Path, content: bytes) -> None:
     store = opened(tmp_path)
-    store.load()
+    store.load(NOW)
     store.write_pending(entry("good"))
     store.commit(entry("good").key)
     (tmp_path / "allocations" / "c1:eth0.json").write_bytes(content)
-    loaded = opened(tmp_path).load()
+    loaded = opened(tmp_path).load(NOW)
     assert [one.container_id for one in loaded.committed] == ["good"]
     assert [one.key for one in loaded.damaged] == [entry("c1").key]
     assert names(tmp_path, "damaged") == ["c1:eth0.json"]
@@ -92,17 +94,17 @@ def test_a_bad_file_is_moved_aside_and_harms_one_allocation(tmp_path: Path, cont
 
 @pytest.mark.parametrize("name", ["README", "a b:eth0.json", "..:eth0.json", "c1.json", ":eth0.json", "c1:a b.json"])
 def test_a_foreign_file_is_moved_aside(tmp_path: Path, name: str) -> None:
-    opened(tmp_path).load()
+    opened(tmp_path).load(NOW)
     (tmp_path / "allocations" / name).write_text("{}")
-    loaded = opened(tmp_path).load()
+    loaded = opened(tmp_path).load(NOW)
     assert len(loaded.damaged) == 1
     assert names(tmp_path) == []
 
 
 def test_leftover_temporary_files_are_removed(tmp_path: Path) -> None:
-    opened(tmp_path).load()
+    opened(tmp_path).load(NOW)
     (tmp_path / "allocations" / "c1:eth0.pending.tmp").write_bytes(b"half")
-    loaded = opened(tmp_path).load()
+    loaded = opened(tmp_path).load(NOW)
     assert names(tmp_path) == []
     assert not loaded.damaged
 
@@ -117,7 +119,7 @@ def test_a_vanished_folder_is_said_and_rebuilt_whole(store: Store, tmp_path: Pat
     assert not store.intact()
     store.write_pending(entry("c9", "2001:db8::9"))
     assert names(tmp_path) == ["c0:eth0.json", "c1:eth0.json", "c2:eth0.json", "c9:eth0.pending"]
-    assert opened(tmp_path / "elsewhere").load().vanished
+    assert opened(tmp_path / "elsewhere").load(NOW).vanished
 
 
 def test_a_commit_whose_file_a_stranger_took_is_written_anew(store: Store, tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "allocations").write_text("a file where the folder should be")
     store = opened(tmp_path)
     with pytest.raises(IOFailure):
-        store.load()
+        store.load(NOW)
     with pytest.raises(IOFailure):
         store.write_pending(entry())
     assert not store.known(entry().key)
@@ -152,3 +154,19 @@ def test_quarantine_ends_by_time_oldest_first(store: Store, tmp_path: Path) -> N
 def test_whatever_a_pod_is_called_it_reads_back(namespace: str, pod: str) -> None:
     one = msgspec.structs.replace(entry(), namespace=namespace, pod=pod)
     assert msgspec.json.decode(msgspec.json.encode(one), type=Attachment) == one
+
+
+def test_times_that_are_yet_to_come_count_as_now(store: Store, tmp_path: Path) -> None:
+    """A former agent wrote the date: its quarantines would never end, and its pods never be old."""
+    kept, gone = entry("c1", created=1.8e9), entry("c2", "2001:db8::2")
+    for one in (kept, gone):
+        store.write_pending(one)
+        store.commit(one.key)
+    store.release(gone.key, 1.8e9)
+    again = opened(tmp_path)
+    loaded = again.load(NOW)
+    assert [one.created for one in loaded.committed] == [NOW]
+    assert [one.released for one in loaded.released] == [NOW]
+    assert names(tmp_path, "released") == ["c2:eth0@1000000.json"]
+    assert again.expire(NOW + 120, 120.0) == 0
+    assert names(tmp_path, "released") == []

@@ -58,7 +58,7 @@ class Adding:
                 ip_algo=network.ip_algo,
                 values=_embed_values(request, pod, state.node),
             ),
-            state.clock.wall(),
+            state.clock.uptime(),
         )
         return Attachment(
             container_id=key.container_id,
@@ -73,7 +73,7 @@ class Adding:
             netns_inode=inode,
             network=request.network,
             mtu=state.facts.mtu,
-            created=state.clock.wall(),
+            created=state.clock.uptime(),
         )
 
     def _describe(self, request: AddRequest) -> tuple[PodView | None, PodNetwork]:
@@ -131,8 +131,8 @@ class Adding:
         log.warning("the runtime hung up, the pod is taken back", extra=ctx(pod=attachment.owner, key=attachment.key))
         try:
             self._state.wiring.unwire(attachment.host_ifname)
-            self._state.store.release(attachment.key, self._state.clock.wall())
-            self._state.allocator.release(tuple(attachment.addresses()), self._state.clock.wall(), attachment.owner)
+            self._state.store.release(attachment.key, self._state.clock.uptime())
+            self._state.allocator.release(tuple(attachment.addresses()), self._state.clock.uptime(), attachment.owner)
         except FlockError as error:
             # The entry stays, so the runtime's DEL or GC finds it.
             log.warning("taking back failed", extra=ctx(key=attachment.key, error=error))

@@ -24,6 +24,7 @@ from flock.agent.deleting import Deleting
 from flock.agent.drain import Drain
 from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.health import HealthServer
+from flock.agent.life import give_life_sign
 from flock.agent.logs import ctx
 from flock.agent.loop import Loop
 from flock.agent.masquerade_loop import MasqueradeLoop
@@ -109,7 +110,7 @@ class Agent:
         stack.callback(state.worker.stop)
         state.wiring.start([state.plan(likely_attachment(state))])
         stack.callback(state.wiring.close)
-        await asyncio.to_thread(recover, state, state.store.load())
+        await asyncio.to_thread(recover, state, state.store.load(self._clock.uptime()))
         sweep = Sweep(state)
         stack.enter_context(self._listening(state, sweep))
         deleting = Deleting(state)
@@ -215,8 +216,7 @@ class Agent:
         """Touch the file by which the shim answers STATUS while the agent restarts; drain what came in meanwhile."""
         while True:
             try:
-                own.ALIVE_FILE.touch(mode=0o600)
-                os.utime(own.ALIVE_FILE)
+                give_life_sign(self._clock.uptime())
                 await drain.run()
             except (OSError, FlockError) as error:
                 log.warning("the agent's own files can't be kept", extra=ctx(error=error))

@@ -42,7 +42,7 @@ class Collector:
     def _look(self) -> tuple[Orphan, ...]:
         snapshot = self._state.view.snapshot
         return decide_orphans(self._state.store.committed(), snapshot.pods, complete=snapshot.complete,
-                              now=self._state.clock.wall())
+                              now=self._state.clock.uptime())
 
     async def _confirmed(self, orphan: Orphan) -> bool:
         entry = orphan.attachment

@@ -116,7 +116,7 @@ class Deleting:
             log.warning("pod not removed", extra=ctx(key=key, why=why, error=error))
 
     def _release(self, key: AttachmentKey, why: str) -> None:
-        now = self._state.clock.wall()
+        now = self._state.clock.uptime()
         released = self._state.store.release(key, now)
         if released is None:
             return

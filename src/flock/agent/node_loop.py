@@ -77,5 +77,5 @@ class NodeLoop:
 
     def _expire(self, reuse_delay: float) -> None:
         """In the worker: remove quarantine files whose time is over; the allocator judges by time itself."""
-        left = self._state.store.expire(self._state.clock.wall(), reuse_delay)
+        left = self._state.store.expire(self._state.clock.uptime(), reuse_delay)
         self._state.metrics.quarantined.set(left)

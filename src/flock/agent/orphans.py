@@ -54,13 +54,12 @@ def judge(attachment: Attachment, pod: PodView | None) -> Why | None:
 def decide_orphans(
     committed: Iterable[Attachment], pods: Mapping[tuple[str, str], PodView], *, complete: bool, now: float
 ) -> tuple[Orphan, ...]:
-    """All orphans of one moment; none from a partial view. ``now``: seconds since the epoch."""
+    """All orphans of one moment; none from a partial view. ``now``: seconds since the machine's start."""
     if not complete:
         return ()
     found = []
     for attachment in committed:
         why = judge(attachment, pods.get((attachment.namespace, attachment.pod)))
-        # A clock that was set back makes an age negative: that is young, too.
         if why is not None and now - attachment.created >= YOUNG:
             found.append(Orphan(attachment=attachment, why=why))
     return tuple(found)

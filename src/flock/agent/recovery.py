@@ -49,7 +49,7 @@ class Recovery:
 def decide_recovery(
     committed: Iterable[Attachment], pending: Iterable[AttachmentKey], links: Iterable[MarkedLink], now: float
 ) -> Recovery:
-    """Join files and links. ``now`` (seconds since the epoch) dates what is rebuilt."""
+    """Join files and links. ``now`` (seconds since the machine's start) dates what is rebuilt."""
     unfinished = tuple(pending)
     entries = {entry.key: entry for entry in committed if entry.key not in unfinished}
     marked = {key: link for link in links if (key := link.key) is not None and link.name == host_ifname(key)}

@@ -51,7 +51,7 @@ def likely_attachment(state: NodeState) -> Attachment:
 def recover(state: NodeState, loaded: Loaded) -> Recovery:
     """Make memory, files and kernel agree. Blocking; one failure doesn't keep the rest (R15)."""
     links = state.wiring.scan()
-    now = state.clock.wall()
+    now = state.clock.uptime()
     recovery = decide_recovery(loaded.committed, loaded.pending, links, now)
     _report_damage(state, loaded)
     for entry in [*recovery.keep, *recovery.rebuild]:
@@ -95,7 +95,7 @@ def _rebuild(state: NodeState, recovery: Recovery) -> None:
 
 
 def _release_lost(state: NodeState, recovery: Recovery) -> None:
-    now = state.clock.wall()
+    now = state.clock.uptime()
     for entry in recovery.lost:
         try:
             state.store.release(entry.key, now)

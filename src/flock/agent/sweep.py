@@ -119,7 +119,7 @@ class Sweep:
         state = self._state
         if key in state.leaving:
             return
-        now = state.clock.wall()
+        now = state.clock.uptime()
         try:
             released = state.store.release(key, now)
         except FlockError as error:

@@ -138,7 +138,7 @@ class Upkeep:
         }
 
     def _uses(self) -> Sequence[FamilyUse]:
-        allocator, now = self._state.allocator, self._state.clock.wall()
+        allocator, now = self._state.allocator, self._state.clock.uptime()
         uses = []
         for family in FAMILIES:
             if not allocator.has(family):

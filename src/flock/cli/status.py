@@ -3,18 +3,18 @@
 If the process dies on any line: nothing was changed.
 """
 
-import os
-import time
 from typing import Any
 
 import click
 
+from flock.agent.life import last_life_sign
 from flock.cli.ask import ask
 from flock.cli.local import released, stored, unfinished
 from flock.cli.output import output_option, print_json, print_table
 from flock.cni.install import rivals
 from flock.errors import AgentUnavailable
-from flock.model.ownership import ALIVE_FILE, CNI_CONF_DIR, CONFLIST_NAME
+from flock.model.ownership import CNI_CONF_DIR, CONFLIST_NAME
+from flock.system.clock import SystemClock
 
 
 @click.command()
@@ -45,11 +45,8 @@ def gather() -> dict[str, Any]:
 
 
 def _last_sign() -> str:
-    try:
-        age = time.time() - os.stat(ALIVE_FILE).st_mtime
-    except OSError:
-        return "never seen since boot"
-    return f"last seen {age:.0f} s ago"
+    last = last_life_sign()
+    return "never seen since boot" if last is None else f"last seen {SystemClock().uptime() - last:.0f} s ago"
 
 
 def _print(report: dict[str, Any]) -> None:

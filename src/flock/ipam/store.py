@@ -148,19 +148,32 @@ class Store:
             for attachment in self._pending.values():
                 self._write(attachment, ".pending")
 
-    def load(self) -> Loaded:
-        """Read the folders at start. Bad files are moved aside and reported; IOFailure if a folder can't be read."""
+    def load(self, now: float) -> Loaded:
+        """Read the folders at start. Bad files are moved aside and reported; IOFailure if a folder can't be read.
+
+        A time that is yet to come (of another clock, of an agent that counted otherwise) counts as ``now``.
+        """
         loaded = Loaded(vanished=not self.intact())
         self._prepare()
         for name in self._names(self._allocations):
             self._load_allocation(self._allocations / name, loaded)
         for name in self._names(self._released):
             self._load_released(self._released / name, loaded)
+        self._put_right_times(loaded, now)
         loaded.committed.sort(key=lambda entry: entry.created)
         with self._lock:
             self._committed = {entry.key: entry for entry in loaded.committed}
             self._quarantine = deque(sorted(loaded.released, key=lambda entry: entry.released))
         return loaded
+
+    def _put_right_times(self, loaded: Loaded, now: float) -> None:
+        loaded.committed = [msgspec.structs.replace(entry, created=min(entry.created, now))
+                            for entry in loaded.committed]
+        for number, entry in enumerate(loaded.released):
+            if entry.released > now:
+                loaded.released[number] = released = msgspec.structs.replace(entry, released=now)
+                with contextlib.suppress(OSError):
+                    os.rename(self._released_path(entry), self._released_path(released))
 
     def _load_allocation(self, path: Path, loaded: Loaded) -> None:
         key = _key_of(path.stem)

@@ -18,7 +18,7 @@ class Phase(Enum):
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One allocation. Addresses are text in canonical form; times are seconds since the epoch.
+    """One allocation. Addresses are text in canonical form; times are seconds since the machine's start.
 
     ``namespace``, ``pod`` and ``uid`` are empty where the runtime named no pod (podman). ``netns_inode`` is st_ino of
     the pod's network namespace, 0 where it isn't known; an inode is unique among living namespaces alone.

@@ -9,14 +9,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """``monotonic`` for gaps and deadlines, ``wall`` for what is written down, ``sleep`` for every wait."""
+    """``monotonic`` for gaps and deadlines, ``uptime`` for times that outlive the process, ``sleep`` for every wait;
+    ``wall`` for what people and other machines read, since it jumps.
+    """
 
     def monotonic(self) -> float:
         """Seconds that never go back; the start is arbitrary."""
         ...
 
+    def uptime(self) -> float:
+        """Seconds since the machine's start, in sleep too: they never jump, and every process counts the same."""
+        ...
+
     def wall(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch; anybody may set it to anything."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -29,6 +35,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def uptime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def wall(self) -> float:
         return time.time()

@@ -23,8 +23,15 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._now
 
+    def uptime(self) -> float:
+        return self._now
+
     def wall(self) -> float:
         return self._now + self._offset
+
+    def jump(self, seconds: float) -> None:
+        """Somebody sets the wall clock; no time passes."""
+        self._offset += seconds
 
     @property
     def sleepers(self) -> int:
