@@ -12,6 +12,7 @@
     ├── InvalidConfig                7   no    a netconf, NodeConfig or annotation with a wrong value
     ├── InvalidNetns                 8   no    the netns is missing, no netns, or the host's own
     ├── TryAgain                    11   yes   not ready, not known yet, deadline over
+    │   ├── AddressInUse            11   yes   another pod has the one address that was asked for
     │   └── NodeConfigMissing       11   yes   this node has no NodeConfig
     ├── AgentUnavailable            50   yes   STATUS alone: the agent can't serve ADD
     └── FlockFailure               100   no    flock's own refusals
@@ -29,10 +30,14 @@ from typing import ClassVar
 
 
 class FlockError(Exception):
-    """The root: a message for users, an optional detail, a CNI code and whether trying again can help."""
+    """The root: a message for users, an optional detail, a CNI code and whether trying again can help.
+
+    ``retry_after``: seconds for which whoever refused wants to be left alone.
+    """
 
     code: ClassVar[int] = 100
     retry: ClassVar[bool] = False
+    retry_after: float = 0.0
 
     def __init__(self, msg: str, details: str = "") -> None:
         super().__init__(msg)
@@ -78,6 +83,10 @@ class InvalidNetns(FlockError):
 class TryAgain(FlockError):
     code = 11
     retry = True
+
+
+class AddressInUse(TryAgain):
+    pass
 
 
 class NodeConfigMissing(TryAgain):

@@ -9,7 +9,15 @@ from flock.api.bgp import BadPeer, Bgp, Peer
 from flock.api.node_config import NodeConfig, NodeConfigSpec
 from flock.api.overlaps import find_overlaps
 from flock.api.problems import Problem
-from flock.errors import AddressRefused, InvalidConfig, InvalidNetns, NodeConfigMissing, PoolExhausted, TryAgain
+from flock.errors import (
+    AddressInUse,
+    AddressRefused,
+    InvalidConfig,
+    InvalidNetns,
+    NodeConfigMissing,
+    PoolExhausted,
+    TryAgain,
+)
 from flock.model.family import Family
 from flock.routing.bird_protocol import ChannelState, SessionState
 
@@ -44,6 +52,13 @@ def test_a_bad_peer_is_named_and_doesnt_take_ready_away() -> None:
     assert found["PeersValid"].message == "tor-b: password is too long"
     assert found["Ready"].good
     assert "tor-b: password is too long" in found["Ready"].message
+
+
+def test_a_bird_that_doesnt_run_with_it_is_told_where_there_is_bgp() -> None:
+    for one, good in ((config(), True), (config(bgp=Bgp(asn=64513)), False)):
+        (found,) = [each for each in conditions_of(one, overlaps=(), refused_peers={}, uses=(),
+                                                   bird_trouble="BIRD isn't running") if each.type == "BirdConfigured"]
+        assert found.good is good
 
 
 def test_an_unknown_field_is_named() -> None:
@@ -94,14 +109,15 @@ def test_addresses_are_counted_by_family_ipv6_first() -> None:
 def test_every_peer_of_the_spec_has_its_line() -> None:
     one = config(bgp=Bgp(asn=64513, peers=(peer("a"), peer("b"), peer("c")),
                          bad_peers=(BadPeer("d", (Problem("asn", 0, "must not be 0"),)),)))
-    sessions = [SessionState(protocol="peer_a", state="up", since="", description="a", bgp_state="Established",
+    sessions = [SessionState(protocol="peer_a", state="up", since="2026-12-01T05:20:00.123456+0100", description="a",
+                             bgp_state="Established",
                              channels=(ChannelState(family=Family.IPV6, imported=2, exported=1),)),
                 SessionState(protocol="peer_b", state="start", since="", description="b", bgp_state="Active",
                              last_error="Socket: Connection refused", neighbor_text="do not show me")]
     found = peers_status(one, {"d": "asn 0 must not be 0"}, sessions)
     assert [(entry["name"], entry["state"]) for entry in found] == [
         ("a", "Established"), ("b", "Active"), ("c", "Unknown"), ("d", "LeftOut")]
-    assert (found[0]["imported"], found[0]["exported"]) == (2, 1)
+    assert (found[0]["imported"], found[0]["exported"], found[0]["since"]) == (2, 1, "2026-12-01T04:20:00Z")
     assert found[1]["reason"] == "Socket: Connection refused"
     assert "do not show me" not in str(found)
     assert peers_up(found) == "1/4"
@@ -109,7 +125,8 @@ def test_every_peer_of_the_spec_has_its_line() -> None:
 
 
 def test_only_what_a_user_can_mend_becomes_an_event() -> None:
-    assert all(event_reason(kind("x")) for kind in (InvalidConfig, AddressRefused, PoolExhausted, NodeConfigMissing))
+    assert all(event_reason(kind("x")) for kind in (
+        InvalidConfig, AddressInUse, AddressRefused, PoolExhausted, NodeConfigMissing))
     assert not any(event_reason(kind("x")) for kind in (TryAgain, InvalidNetns))
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from flock.agent.event_log import LIMIT
 from flock.agent.metrics import Metrics
 from flock.agent.state import NodeState
-from flock.agent.upkeep import Upkeep
+from flock.agent.upkeep import COUNTS_GAP, Upkeep
 from flock.agent.worker import Worker
 from flock.api.node_config import NodeConfig, NodeConfigSpec
 from flock.api.objects import NodeView
 from flock.cluster.access import ClusterAccess
 from flock.cluster.client import ApiClient, Patience
-from flock.cluster.errors import ApiForbidden
+from flock.cluster.errors import ApiForbidden, ApiUnavailable
 from flock.cluster.view import Snapshot, View
 from flock.cluster.writes import ApiWrites
 from flock.cni.requests import PodArgs
@@ -55,6 +56,7 @@ class Peers:
     def __init__(self) -> None:
         self.sessions: tuple[SessionState, ...] = ()
         self.refused: Mapping[str, str] = {}
+        self.trouble: str | None = ""
 
 
 class World:
@@ -73,13 +75,18 @@ class World:
         self.upkeep = Upkeep(self.state, self.peers, ApiWrites(self.client, NODE))
         self.see()
 
-    def see(self, *, unavailable: str | None = None, config: bool = True) -> None:
+    def see(self, *, unavailable: str | None = None, config: bool = True, uid: str = "nc-uid",
+            refusal: str = "") -> None:
         """Set the view: the Node as the API server has it, unless its condition is given."""
         status = unavailable or self.conditions().get("NetworkUnavailable", {}).get("status", "")
-        configs = {NODE: NodeConfig(name=NODE, uid="nc-uid", generation=1, spec=NodeConfigSpec(
+        configs = {NODE: NodeConfig(name=NODE, uid=uid, generation=1, spec=NodeConfigSpec(
             cidr6=(CIDR,), cidr4=(CIDR4,)))} if config else {}
         self.state.view.replace(Snapshot(nodes={NODE: NodeView(name=NODE, network_unavailable=status)},
-                                         node_configs=configs, complete=True))
+                                         node_configs=configs, refusal=refusal, complete=True))
+
+    async def tell(self) -> None:
+        """One run of the loop that writes Events."""
+        await self.upkeep.loops()["events"].action()
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         return {one["type"]: one for one in objects(self.api, "nodes")[0]["status"]["conditions"]}
@@ -160,7 +167,8 @@ async def test_the_status_says_that_all_is_well(world: World) -> None:
     await world.upkeep.keep_status()
     found = world.status()
     assert {one["type"]: one["status"] for one in found["conditions"]} == dict.fromkeys(
-        ("Ready", "FieldsKnown", "FieldsEffective", "PeersValid", "CIDRsDisjoint", "AddressesAvailable"), "True")
+        ("Ready", "SpecAccepted", "FieldsKnown", "FieldsEffective", "BirdConfigured", "PeersValid", "CIDRsDisjoint",
+         "AddressesAvailable"), "True")
     assert found["observedGeneration"] == 1
     assert found["addresses"] == [{"family": "ipv6", "used": 0, "resting": 0},
                                   {"family": "ipv4", "used": 0, "resting": 0, "free": 5}]
@@ -186,12 +194,62 @@ async def test_a_peer_that_is_left_out_is_in_status_and_has_one_event(world: Wor
     world.peers.refused = {"tor": "password is too long"}
     for _ in range(2):
         await world.upkeep.keep_status()
-        await world.upkeep.tell()
+        await world.tell()
     conditions = {one["type"]: one for one in world.status()["conditions"]}
     assert conditions["PeersValid"]["status"] == "False"
     (event,) = world.events()
     assert (event["involvedObject"]["kind"], event["involvedObject"]["uid"]) == ("NodeConfig", "nc-uid")
     assert (event["reason"], event["message"]) == ("PeersLeftOut", "tor: password is too long")
+
+
+async def test_a_node_config_that_was_deleted_and_made_anew_gets_its_status(world: World) -> None:
+    await world.upkeep.keep_status()
+    world.api.remove("NodeConfig", NODE)
+    world.api.put({"kind": "NodeConfig", "metadata": {"name": NODE}, "spec": {"cidr6": [str(CIDR)]}})
+    world.see(uid="another")
+    await world.upkeep.keep_status()
+    assert world.status()["observedGeneration"] == 1
+
+
+async def test_counts_alone_wait_and_conditions_dont(world: World) -> None:
+    """Every write of a NodeConfig is told to every agent of the cluster."""
+    await world.upkeep.keep_status()
+    world.state.allocator.mark_in_use(CIDR4[2])
+    await world.upkeep.keep_status()
+    assert world.writes() == 1, "nobody waits for a count"
+    world.peers.refused = {"tor": "password is too long"}
+    await world.upkeep.keep_status()
+    assert world.writes() == 2
+    assert world.status()["addresses"][1]["used"] == 1
+    world.state.allocator.mark_in_use(CIDR4[3])
+    await world.clock.advance(COUNTS_GAP)
+    await world.upkeep.keep_status()
+    assert world.status()["addresses"][1]["used"] == 2
+
+
+async def test_nothing_is_said_of_peers_before_bird_was_looked_at(world: World) -> None:
+    world.peers.trouble = None
+    await world.upkeep.keep_status()
+    assert world.writes() == 0
+
+
+async def test_a_bird_that_fell_silent_and_a_refused_spec_are_told(world: World) -> None:
+    world.peers.trouble = "BIRD doesn't answer"
+    world.see(refusal="spec.mtu -1 must be at least 1280")
+    await world.upkeep.keep_status()
+    conditions = {one["type"]: one for one in world.status()["conditions"]}
+    assert (conditions["BirdConfigured"]["status"], conditions["SpecAccepted"]["status"]) == ("True", "False")
+    assert "spec.mtu -1" in conditions["SpecAccepted"]["message"]
+
+
+async def test_a_restarted_agent_tells_no_event_twice(world: World) -> None:
+    world.peers.refused = {"tor": "password is too long"}
+    await world.upkeep.keep_status()
+    await world.tell()
+    other = Upkeep(world.state, world.peers, ApiWrites(world.client, NODE))
+    await other.keep_status()
+    await other.loops()["events"].action()
+    assert len(world.events()) == 1
 
 
 async def test_a_deleted_node_config_is_no_failure(world: World) -> None:
@@ -208,7 +266,7 @@ async def test_a_deleted_node_config_is_no_failure(world: World) -> None:
 
 async def test_I19_a_refused_annotation_becomes_an_event_on_its_pod(world: World) -> None:
     assert world.upkeep.refused(POD, InvalidConfig("ipv4 'maybe' must be true or false"))
-    await world.upkeep.tell()
+    await world.tell()
     (event,) = world.events()
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "web-0",
                                        "uid": "uid-1"}
@@ -218,7 +276,7 @@ async def test_I19_a_refused_annotation_becomes_an_event_on_its_pod(world: World
 async def test_the_same_refusal_again_raises_the_count(world: World) -> None:
     for _ in range(3):
         world.upkeep.refused(POD, PoolExhausted("no free address in 10.0.0.0/29"))
-        await world.upkeep.tell()
+        await world.tell()
         await world.clock.advance(20)
     (event,) = world.events()
     assert event["count"] == 3
@@ -227,7 +285,7 @@ async def test_the_same_refusal_again_raises_the_count(world: World) -> None:
 async def test_events_wait_while_the_api_server_is_away(world: World) -> None:
     world.api.fail(503, path="/events", times=1)
     world.upkeep.refused(POD, PoolExhausted("full"))
-    runner = Runner("events", world.upkeep.tell, world.clock, retry=Backoff(), longest_gap=10.0)
+    runner = Runner("events", world.tell, world.clock, retry=Backoff(), longest_gap=10.0)
     task = asyncio.create_task(runner.run())
     await await_until(lambda: runner.state.failures == 1, what="the first try")
     await await_until(lambda: world.clock.sleepers > 0, what="the pause")
@@ -239,8 +297,44 @@ async def test_events_wait_while_the_api_server_is_away(world: World) -> None:
 async def test_an_event_that_is_refused_doesnt_stop_the_next(world: World) -> None:
     world.upkeep.refused(PodArgs(namespace="nowhere", name="a", uid="u"), PoolExhausted("full"))
     world.upkeep.refused(POD, PoolExhausted("full"))
-    await world.upkeep.tell()
+    await world.tell()
     assert [event["involvedObject"]["name"] for event in world.events()] == ["web-0"]
+
+
+async def test_an_event_that_cant_be_taken_now_waits_behind_the_others(world: World) -> None:
+    """Another namespace's webhook that fails must not silence a whole node."""
+    for name in ("a", "b"):
+        world.upkeep.refused(PodArgs(namespace="default", name=name, uid=name), PoolExhausted("full"))
+    world.api.fail(500, path="/events", times=1)
+    with pytest.raises(ApiUnavailable):
+        await world.tell()
+    await world.tell()
+    names = [event["involvedObject"]["name"] for event in world.events()]
+    assert sorted(names) == ["a", "b"]
+
+
+async def test_an_event_is_not_given_up_for_an_expired_token(world: World) -> None:
+    world.upkeep.refused(POD, PoolExhausted("full"))
+    world.api.fail(401, path="/events", times=1)
+    with pytest.raises(ApiForbidden):
+        await world.tell()
+    await world.tell()
+    assert len(world.events()) == 1
+
+
+async def test_an_agent_that_may_write_no_events_says_so_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.api.fail(403, path="/events", times=5)
+    for number in range(5):
+        world.upkeep.refused(PodArgs(namespace="default", name=f"pod-{number}", uid="u"), PoolExhausted("full"))
+    await world.tell()
+    assert world.events() == []
+    assert sum(record.name == "flock.events" for record in caplog.records) == 1
+
+
+async def test_events_without_a_place_are_counted_and_nobody_waits(world: World) -> None:
+    for number in range(LIMIT + 3):
+        world.upkeep.refused(PodArgs(namespace="default", name=f"pod-{number}", uid="u"), PoolExhausted("full"))
+    assert world.state.metrics.registry.get_sample_value("flock_events_dropped_total") == 3
 
 
 async def test_who_may_not_write_is_told_so(world: World) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from flock.errors import TryAgain
 from flock.loops.backoff import Backoff
 from flock.loops.runner import Runner, RunnerState
 from flock.testing.clock import ManualClock
@@ -120,6 +121,24 @@ async def test_a_poke_shortens_the_wait_after_a_failure_but_never_hammers(clock:
             runner.poke("pod")
             await clock.advance(0.1)
         assert action.times[-1] == 10
+
+
+async def test_who_asks_to_be_left_alone_is_left_alone_whoever_pokes(clock: ManualClock) -> None:
+    times: list[float] = []
+
+    async def throttled() -> None:
+        times.append(clock.monotonic() - 1000)
+        error = TryAgain("not now")
+        error.retry_after = 7.0
+        raise error
+
+    runner = Runner("loop", throttled, clock, retry=Backoff(first=0.1))
+    async with running(runner):
+        for moment in (1.0, 6.9, 7.0):
+            await clock.settle()
+            runner.poke("again")
+            await clock.advance(moment - (clock.monotonic() - 1000))
+    assert times == [0.0, 7.0]
 
 
 async def test_any_thread_may_poke(clock: ManualClock, action: Recorder) -> None:

@@ -6,9 +6,13 @@ If the process dies on any line: nothing is written here.
 """
 
 import asyncio
+import logging
+import secrets
 from pathlib import Path
 
 from flock.agent.bird_loop import BirdLoop
+from flock.agent.event_log import EventLog, Subject
+from flock.agent.logs import ctx
 from flock.agent.source import LiveSource, Then
 from flock.agent.state import NodeState
 from flock.agent.upkeep import Upkeep
@@ -25,6 +29,8 @@ from flock.system.clock import Clock
 MARGIN = 1.0
 """Seconds before a call's deadline at which its wait ends, so that the reason reaches the runtime."""
 
+log = logging.getLogger("flock.source")
+
 
 class ApiSource:
     """The view of one node, watched."""
@@ -33,6 +39,8 @@ class ApiSource:
         """``kubeconfig`` None: the credentials of the pod that the agent runs in."""
         access = load_kubeconfig(kubeconfig, clock=clock) if kubeconfig is not None else in_cluster(clock=clock)
         self.client = ApiClient(access, clock)
+        self._node = node
+        self._clock = clock
         self._source = KubeSource(self.client, node, asyncio.get_running_loop(), clock=clock)
         self._waits: set[asyncio.Task[None]] = set()
 
@@ -43,6 +51,21 @@ class ApiSource:
     @property
     def live(self) -> LiveSource | None:
         return self
+
+    async def tell_missing(self, error: FlockError) -> None:
+        """An Event on the Node, whose description an operator reads when it doesn't become Ready."""
+        node = self.view.node(self._node)
+        if node is None:
+            return
+        events = EventLog(self._node, secrets.token_hex(8))
+        subject = Subject(api_version="v1", kind="Node", name=node.name, uid=node.uid)
+        events.note(subject, "NodeConfigMissing", str(error), self._clock.wall())
+        writes = ApiWrites(self.client, self._node)
+        for told in events.due(0.0):
+            try:
+                await writes.create_event(told.namespace, events.document(told))
+            except FlockError as failure:
+                log.warning("an Event was refused", extra=ctx(error=failure))
 
     def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep:
         return Upkeep(state, bird, ApiWrites(self.client, state.node))

@@ -44,7 +44,7 @@ from flock.cluster.manifests import ManifestsFolder
 from flock.cni.install import install_shim, write_conflist
 from flock.cni.queue import DeleteQueue
 from flock.cni.server import CniServer
-from flock.errors import FlockError
+from flock.errors import FlockError, NodeConfigMissing
 from flock.ipam.store import Store
 from flock.loops.backoff import Backoff
 from flock.loops.runner import Runner, RunnerState
@@ -90,9 +90,16 @@ class Agent:
             source.view.subscribe(problems.look)
             await source.start()
             problems.look()
-            await self._unless_stopped(await_node_config(source.view, self._config.node))
+            await self._unless_stopped(self._await_node_config(source))
             if not self._stop.is_set():
                 await self._serve(stack, source)
+
+    async def _await_node_config(self, source: Source) -> None:
+        try:
+            await await_node_config(source.view, self._config.node)
+        except NodeConfigMissing as error:
+            await source.tell_missing(error)
+            raise
 
     def _build_source(self) -> Source:
         if self._config.manifests is not None:

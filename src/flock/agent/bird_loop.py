@@ -7,6 +7,7 @@ stop nothing else.
 If the process dies on any line: BIRD runs on with the last file that it took.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ipaddress import IPv4Address
 from flock.agent.facts import NodeNetwork
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
+from flock.errors import FlockError
 from flock.routing.bird import ApplyReport, Bird, BirdState
 from flock.routing.bird_config import BirdConfig, bird_inputs, render_bird
 from flock.routing.bird_protocol import SessionState
@@ -24,8 +26,8 @@ log = logging.getLogger("flock.bird")
 
 
 class BirdLoop:
-    """``run`` is the action of a loop; ``sessions`` and ``refused`` are what was read last; ``changed`` is called when
-    either differs from before.
+    """``run`` is the action of a loop; ``sessions`` and ``refused`` are what was read last, ``trouble`` says why BIRD
+    doesn't run with what it should (None before the first look); ``changed`` is called when any differs from before.
     """
 
     def __init__(self, state: NodeState, bird: Bird, network: NodeNetwork) -> None:
@@ -35,6 +37,7 @@ class BirdLoop:
         self._router_id: IPv4Address | None = None
         self.refused: Mapping[str, str] = {}
         self.sessions: tuple[SessionState, ...] = ()
+        self.trouble: str | None = None
         self.changed: Callable[[str], object] = str
 
     def router_id(self) -> IPv4Address:
@@ -59,19 +62,39 @@ class BirdLoop:
 
     async def run(self) -> None:
         """Hand over what changed, then read the sessions back."""
-        before = self.refused, self.sessions
+        before = self.refused, self.sessions, self.trouble
         try:
-            config = self.render()
-            if config is not None:
-                self._report(await self._bird.apply(config))
+            await self._hand_over()
             await self.read_sessions()
+        except FlockError as error:
+            self.trouble = str(error)
+            raise
+        else:
+            self.trouble = "" if self._bird.state is BirdState.RUNNING else "BIRD isn't running: nothing is announced"
         finally:
-            if (self.refused, self.sessions) != before:
+            if (self.refused, self.sessions, self.trouble) != before:
                 self.changed("BGP sessions changed")
+
+    async def _hand_over(self) -> None:
+        """The configuration; where BIRD can't have it the sessions are read all the same."""
+        config = self.render()
+        if config is None:
+            return
+        try:
+            self._report(await self._bird.apply(config))
+        except FlockError:
+            with contextlib.suppress(FlockError):
+                await self.read_sessions()
+            raise
 
     async def read_sessions(self) -> None:
         """Look at the sessions now."""
-        self.sessions = await self._bird.sessions()
+        try:
+            self.sessions = await self._bird.sessions()
+        except FlockError:
+            # What it said before it fell silent isn't known to be true.
+            self.sessions = ()
+            raise
         self._state.metrics.show_sessions(self.sessions, self._bird.state is BirdState.RUNNING)
 
     def _report(self, report: ApplyReport) -> None:

@@ -51,11 +51,16 @@ def node_condition(node: str, *, has_config: bool) -> Condition:
 
 
 def conditions_of(config: NodeConfig, *, overlaps: Sequence[Overlap], refused_peers: Mapping[str, str],
-                  uses: Sequence[FamilyUse]) -> tuple[Condition, ...]:
-    """Every condition of a NodeConfig whose agent serves."""
+                  uses: Sequence[FamilyUse], bird_trouble: str = "", refusal: str = "") -> tuple[Condition, ...]:
+    """Every condition of a NodeConfig whose agent serves.
+
+    ``bird_trouble``: why BIRD doesn't run with it; ``refusal``: why its newest state isn't in force.
+    """
     details = (
+        _accepted(refusal),
         _known(config),
         _effective(config),
+        _bird(config, bird_trouble),
         _peers(refused_peers),
         _disjoint(overlaps),
         _available(uses),
@@ -67,6 +72,21 @@ def conditions_of(config: NodeConfig, *, overlaps: Sequence[Overlap], refused_pe
     if not _available(uses).good:
         ready = Condition(type="Ready", good=False, reason="NoAddresses", message=ready.message)
     return (ready, *details)
+
+
+def _accepted(refusal: str) -> Condition:
+    if not refusal:
+        return Condition(type="SpecAccepted", good=True, reason="InForce", message="the newest spec is in force")
+    return Condition(type="SpecAccepted", good=False, reason="Refused",
+                     message=f"the last good spec stays in force: {refusal}"[:MESSAGE_LIMIT])
+
+
+def _bird(config: NodeConfig, trouble: str) -> Condition:
+    if config.spec.bgp is None:
+        return Condition(type="BirdConfigured", good=True, reason="NotNeeded", message="there is no spec.bgp")
+    if not trouble:
+        return Condition(type="BirdConfigured", good=True, reason="Configured", message="BIRD runs with it")
+    return Condition(type="BirdConfigured", good=False, reason="NotConfigured", message=trouble[:MESSAGE_LIMIT])
 
 
 def _known(config: NodeConfig) -> Condition:
@@ -129,6 +149,13 @@ def written(conditions: Iterable[Condition], known: Iterable[object], generation
             "lastTransitionTime": moment if former == status and isinstance(moment, str) else rfc3339(wall),
         })
     return found
+
+
+def repeated(condition: Condition, known: Iterable[object]) -> bool:
+    """Whether ``known``, conditions as read, says the very same."""
+    said = (condition.type, "True" if condition.good else "False", condition.reason, condition.message)
+    return any(tuple(one.get(key) for key in ("type", "status", "reason", "message")) == said
+               for one in known if isinstance(one, Mapping))
 
 
 def used_addresses(uses: Iterable[FamilyUse]) -> list[dict[str, object]]:

@@ -4,7 +4,8 @@ kubelet asks for a refused pod again and again; each refusal is the same Event (
 Invariant: no more than ``LIMIT`` different ones are kept and no more than ``BURST`` plus one each second are written,
 so a node full of wrong pods costs the API server little; what finds no place is counted, never waited for.
 
-Source: core/v1 Event (``count``, ``firstTimestamp``, ``lastTimestamp``), as ``kubectl describe`` shows it.
+Source: core/v1 Event (``count``, ``firstTimestamp``, ``lastTimestamp``), as ``kubectl describe`` shows it. The newer
+events.k8s.io/v1 is the same objects, but refuses ``count``: there a series has to be read before it can be written on.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ REPEAT_GAP = 10.0
 BURST = 25
 NAME_LIMIT = 200
 MESSAGE_LIMIT = 1024
-"""core/v1 validation of Events refuses longer messages."""
+"""What events.k8s.io takes; core/v1 takes more, and kubectl prints it in one line."""
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,12 @@ class EventLog:
     @staticmethod
     def wrote(told: Told, count: int, now: float) -> None:
         told.written, told.written_at = count, now
+
+    def postpone(self, told: Told) -> None:
+        """The others first: what the API server can't take now must not keep them from it."""
+        key = (told.subject, told.reason, told.message)
+        if key in self._told:
+            self._told[key] = self._told.pop(key)
 
     def forget(self, told: Told) -> None:
         """Give one up: the next time it happens it is a new one."""

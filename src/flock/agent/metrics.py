@@ -37,7 +37,7 @@ class Metrics:
         self.peer_up = Gauge("flock_bgp_peer_established", "1 while the session is Established.", ["peer"], registry=r)
         self.peers_refused = Gauge("flock_bgp_peers_refused", "Peers left out of BIRD's configuration.", registry=r)
         self.source_problems = Gauge("flock_source_problems", "Problems in the manifests now.", registry=r)
-        self.events_dropped = Gauge("flock_events_dropped", "Events that found no place to wait in.", registry=r)
+        self.events_dropped = Counter("flock_events_dropped", "Events that found no place to wait in.", registry=r)
         self.loop_failures = Counter("flock_loop_failures", "Failed runs of a loop.", ["loop"], registry=r)
 
     def observe(self, verb: str, code: int, seconds: float) -> None:

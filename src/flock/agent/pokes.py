@@ -52,9 +52,9 @@ def connect_upkeep(state: NodeState, runners: Mapping[str, Runner], upkeep: Upke
     def view_changed() -> None:
         nonlocal known
         node, configs = state.view.node(state.node), state.view.snapshot.node_configs
-        if node != known[0] or configs is not known[1]:
+        if node != known[0] or configs != known[1]:
             runners["node-condition"].poke("the Node or a NodeConfig changed")
-        if configs is not known[1]:
+        if configs != known[1]:
             for name in ("node", "status"):
                 runners[name].poke("a NodeConfig changed")
         known = node, configs

@@ -4,11 +4,12 @@ A runtime's own mistakes and what mends itself (a view that lags, a pod that is 
 kubelet says those already, and they are over with the next try.
 """
 
-from flock.errors import AddressRefused, FlockError, InvalidConfig, NodeConfigMissing, PoolExhausted
+from flock.errors import AddressInUse, AddressRefused, FlockError, InvalidConfig, NodeConfigMissing, PoolExhausted
 
 _REASONS: tuple[tuple[type[FlockError], str], ...] = (
     (InvalidConfig, "InvalidNetworkAnnotation"),
     (AddressRefused, "AddressRefused"),
+    (AddressInUse, "AddressInUse"),
     (PoolExhausted, "NoFreeAddress"),
     (NodeConfigMissing, "NodeConfigMissing"),
 )

@@ -51,6 +51,9 @@ class Source(Protocol):
     def live(self) -> LiveSource | None:
         """Who can be asked for one pod as it is now; None where manifests are all there is."""
 
+    async def tell_missing(self, error: FlockError) -> None:
+        """The start failed for want of a NodeConfig: say so where somebody looks, if there is such a place."""
+
     def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep | None:
         """Who writes to the API what this node's agent has to say; None where nobody reads."""
 
@@ -80,6 +83,9 @@ class ManifestsSource:
 
     async def close(self) -> None:
         self._folder.close()
+
+    async def tell_missing(self, error: FlockError) -> None:
+        """The agent's log says it."""
 
     def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep | None:  # noqa: ARG002 - a folder is only read
         return None

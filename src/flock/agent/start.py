@@ -38,7 +38,15 @@ async def await_node_config(view: View, node: str, patience: float = NODE_CONFIG
         async with asyncio.timeout(patience):
             await there.wait()
     except TimeoutError as error:
-        raise NodeConfigMissing(f"NodeConfig {node} did not appear within {patience:g} s") from error
+        raise _missing(view, node, patience) from error
+
+
+def _missing(view: View, node: str, patience: float) -> NodeConfigMissing:
+    if view.snapshot.refusal:
+        return NodeConfigMissing(f"NodeConfig {node} can't be used", view.snapshot.refusal)
+    # Who hasn't heard everything yet can't say that it isn't there.
+    heard = "" if view.complete else "not everything that comes before it is known yet"
+    return NodeConfigMissing(f"NodeConfig {node} did not appear within {patience:g} s", heard)
 
 
 def likely_attachment(state: NodeState) -> Attachment:

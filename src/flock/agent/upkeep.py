@@ -10,9 +10,8 @@ that were not written are lost, and kubelet's own says the same.
 """
 
 import logging
-import secrets
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flock.agent.conditions import (
     NETWORK_UNAVAILABLE,
@@ -20,19 +19,20 @@ from flock.agent.conditions import (
     FamilyUse,
     conditions_of,
     node_condition,
-    used_addresses,
-    written,
+    repeated,
 )
-from flock.agent.event_log import EventLog, Subject, Told
+from flock.agent.event_log import Subject
 from flock.agent.logs import ctx
 from flock.agent.loop import Loop
-from flock.agent.peers_status import PEERS_LIMIT, peers_status, peers_up
+from flock.agent.node_status import build_status, differs, essence
+from flock.agent.peers_status import peers_status
 from flock.agent.refusals import event_reason
 from flock.agent.state import NodeState
+from flock.agent.telling import Telling
 from flock.api.names import API_VERSION
 from flock.api.node_config import NodeConfig
 from flock.api.overlaps import find_overlaps
-from flock.cluster.errors import ApiConflict, ApiNotFound, ApiRefused
+from flock.cluster.errors import ApiNotFound
 from flock.cluster.writes import ApiWrites
 from flock.cni.requests import PodArgs
 from flock.errors import FlockError
@@ -40,9 +40,13 @@ from flock.model.family import FAMILIES
 from flock.model.times import rfc3339
 from flock.routing.bird_protocol import SessionState
 
+CONDITION_SHORTEST = 1.0
+"""A writer that says otherwise each time is answered once a second, not in circles."""
 CONDITION_GAP = 30.0
 STATUS_SHORTEST = 2.0
-STATUS_GAP = 30.0
+STATUS_GAP = 15.0
+COUNTS_GAP = 30.0
+"""Every write of a NodeConfig is told to every agent: counts alone aren't worth more than two a minute and node."""
 EVENTS_SHORTEST = 0.5
 EVENTS_GAP = 10.0
 MANY = 2**32
@@ -60,6 +64,18 @@ class Peers(Protocol):
     @property
     def refused(self) -> Mapping[str, str]: ...
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it doesn't run with what it should; None where nobody has looked yet."""
+
+
+class Written(NamedTuple):
+    """The NodeConfig whose status is known, that status, and when it was written (monotonic)."""
+
+    uid: str | None = None
+    status: Mapping[str, object] | None = None
+    at: float = float("-inf")
+
 
 class Upkeep:
     """One node's writes. ``loops`` are its loops by name; the rest is for whoever pokes them."""
@@ -68,16 +84,16 @@ class Upkeep:
         self._state = state
         self._bird = bird
         self._writes = writes
-        self._events = EventLog(state.node, secrets.token_hex(8))
+        self._telling = Telling(state.node, writes, state.clock, state.metrics)
         self._said: Condition | None = None
-        self._status: Mapping[str, object] | None = None
+        self._written = Written()
         self._told: frozenset[Condition] = frozenset()
 
     def loops(self) -> dict[str, Loop]:
         return {
-            "node-condition": Loop(self.keep_condition, 0.1, CONDITION_GAP),
+            "node-condition": Loop(self.keep_condition, CONDITION_SHORTEST, CONDITION_GAP),
             "status": Loop(self.keep_status, STATUS_SHORTEST, STATUS_GAP),
-            "events": Loop(self.tell, EVENTS_SHORTEST, EVENTS_GAP),
+            "events": Loop(self._telling.run, EVENTS_SHORTEST, EVENTS_GAP),
         }
 
     # The Node's condition
@@ -103,39 +119,39 @@ class Upkeep:
     # The NodeConfig's status
 
     async def keep_status(self) -> None:
-        """Conditions, addresses and peers as they are; nothing is written where nothing differs."""
+        """Conditions, addresses and peers as they are. What somebody waits for is written at once, counts with it or
+        after a while, and nothing where nothing differs.
+        """
         config = self._state.view.node_config(self._state.node)
-        if config is None:
-            self._status = None
+        if config is None or config.uid != self._written.uid:
+            self._written = Written()
+        if config is None or self._bird.trouble is None:
             return
         try:
-            if self._status is None:
-                self._status = await self._writes.read_status()
-            status = self._wanted_status(config, self._status)
-            if status != {key: self._status.get(key) for key in status}:
-                await self._writes.status(status)
-                self._status = status
+            await self._write_status(config)
         except ApiNotFound:
             # It was deleted; the view hears of it in a moment.
-            self._status = None
+            self._written = Written()
+
+    async def _write_status(self, config: NodeConfig) -> None:
+        last, now = self._written, self._state.clock.monotonic()
+        known = await self._writes.read_status() if last.status is None else last.status
+        wanted = self._wanted_status(config, known)
+        if differs(wanted, known) and (essence(wanted) != essence(known) or now - last.at >= COUNTS_GAP):
+            await self._writes.status(wanted)
+            known, last = wanted, Written(at=now)
+        self._written = Written(uid=config.uid, status=known, at=last.at)
 
     def _wanted_status(self, config: NodeConfig, known: Mapping[str, object]) -> dict[str, object]:
-        state = self._state
+        state, bird = self._state, self._bird
         uses = self._uses()
-        overlaps = find_overlaps(config, state.view.snapshot.node_configs.values())
         refused = self._refused_peers(config)
-        conditions = conditions_of(config, overlaps=overlaps, refused_peers=refused, uses=uses)
-        self._tell_of(config, conditions)
-        former = known.get("conditions")
-        peers = peers_status(config, refused, self._bird.sessions)
-        return {
-            "observedGeneration": config.generation,
-            "conditions": written(conditions, former if isinstance(former, list) else (), config.generation,
-                                  state.clock.wall()),
-            "addresses": used_addresses(uses),
-            "peersUp": peers_up(peers),
-            "peers": peers[:PEERS_LIMIT],
-        }
+        conditions = conditions_of(
+            config, overlaps=find_overlaps(config, state.view.snapshot.node_configs.values()), refused_peers=refused,
+            uses=uses, bird_trouble=bird.trouble or "", refusal=state.view.snapshot.refusal)
+        self._tell_of(config, conditions, known.get("conditions"))
+        peers = peers_status(config, refused, bird.sessions, bird.trouble or "BIRD doesn't know it yet")
+        return build_status(config, known, conditions=conditions, uses=uses, peers=peers, wall=state.clock.wall())
 
     def _uses(self) -> Sequence[FamilyUse]:
         allocator, now = self._state.allocator, self._state.clock.uptime()
@@ -153,12 +169,14 @@ class Upkeep:
         bad = config.spec.bgp.bad_peers if config.spec.bgp is not None else ()
         return {**{one.name: "; ".join(map(str, one.problems)) for one in bad}, **self._bird.refused}
 
-    def _tell_of(self, config: NodeConfig, conditions: Sequence[Condition]) -> None:
-        """An Event for each condition that has become bad, or says something else now."""
+    def _tell_of(self, config: NodeConfig, conditions: Sequence[Condition], former: object) -> None:
+        """An Event for each condition that has become bad, or says something else now, not again at every start."""
         bad = frozenset(one for one in conditions if not one.good and one.type != "Ready")
+        known = former if isinstance(former, list) else []
         for one in sorted(bad - self._told, key=lambda one: one.type):
-            subject = Subject(api_version=API_VERSION, kind="NodeConfig", name=config.name, uid=config.uid)
-            self._events.note(subject, one.reason, one.message, self._state.clock.wall())
+            if not repeated(one, known):
+                subject = Subject(api_version=API_VERSION, kind="NodeConfig", name=config.name, uid=config.uid)
+                self._telling.note(subject, one.reason, one.message)
         self._told = bad
 
     # Events
@@ -171,32 +189,4 @@ class Upkeep:
         known = self._state.view.pod(pod.namespace, pod.name)
         subject = Subject(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name,
                           uid=known.uid if known is not None else pod.uid)
-        return self._events.note(subject, reason, str(error), self._state.clock.wall())
-
-    async def tell(self) -> None:
-        """Write what waits. One that the API server refuses for good is given up, so it can't block the others."""
-        clock = self._state.clock
-        for told in self._events.due(clock.monotonic()):
-            count = told.count
-            try:
-                await self._write(told)
-            except ApiNotFound:
-                # Its namespace is gone, or the API server has forgotten it: the next refusal begins anew.
-                self._events.forget(told)
-                continue
-            except ApiRefused as error:
-                self._events.forget(told)
-                log.warning("an Event was refused", extra=ctx(event=told.reason, error=error))
-                continue
-            self._events.wrote(told, count, clock.monotonic())
-        self._state.metrics.events_dropped.set(self._events.dropped)
-
-    async def _write(self, told: Told) -> None:
-        if told.written:
-            await self._writes.repeat_event(told.namespace, self._events.name(told), self._events.changes(told))
-            return
-        try:
-            await self._writes.create_event(told.namespace, self._events.document(told))
-        except ApiConflict:
-            # A former try was served and its answer lost.
-            await self._writes.repeat_event(told.namespace, self._events.name(told), self._events.changes(told))
+        return self._telling.note(subject, reason, str(error))

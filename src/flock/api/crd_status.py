@@ -50,6 +50,7 @@ def _peer() -> Schema:
         "address": text(64),
         "asn": number(0, 2**32 - 1),
         "state": text(64),
+        "since": time(),
         "reason": text(REASON_LIMIT),
         "imported": number(0, _MOST),
         "exported": number(0, _MOST),

@@ -195,7 +195,10 @@ class KubeSource:
             parts["policies"] = dict(self._policies.items)
         complete = all(informer.complete for informer in self._informers())
         self.view.replace(msgspec.structs.replace(
-            self.view.snapshot, **parts, problems=tuple(self._problems()), complete=complete))
+            self.view.snapshot, **parts, problems=tuple(self._problems()), refusal=self._refusal(), complete=complete))
+
+    def _refusal(self) -> str:
+        return next((one.reason for one in self._node_configs.damaged if one.key == ("", self._node)), "")
 
     def _problems(self) -> Iterator[SourceProblem]:
         for informer in self._informers():

@@ -28,7 +28,8 @@ class SourceProblem(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one moment; ``nodes`` only where there is a cluster.
+    """Everything at one moment; ``nodes`` only where there is a cluster. ``refusal`` says why the newest state of this
+    node's own NodeConfig can't be used, where it can't.
 
     ``policies`` are NetworkPolicies as written: accepted, and not enforced yet.
     """
@@ -39,6 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeView] = {}
     policies: Mapping[tuple[str, str], Mapping[str, object]] = {}
     problems: tuple[SourceProblem, ...] = ()
+    refusal: str = ""
     complete: bool = False
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from flock.api.ip_algo import Field
-from flock.errors import AddressRefused, InvalidConfig, PoolExhausted, TryAgain
+from flock.errors import AddressInUse, AddressRefused, InvalidConfig, PoolExhausted, TryAgain
 from flock.ipam.embed import EmbedValues, embed_base
 from flock.ipam.pool import Pool
 from flock.ipam.span import Span
@@ -91,7 +91,7 @@ class Chooser(msgspec.Struct, frozen=True, kw_only=True):
             raise AddressRefused(f"{address} can't be given: it is the node's own")
         held = self.pool.used.get(number)
         if held is not None:
-            raise TryAgain(f"{address} is in use by {held.owner or 'another pod'}")
+            raise AddressInUse(f"{address} is in use by {held.owner or 'another pod'}")
         rest = self.pool.quarantine.get(number)
         if rest is None or rest.owner == self.owner:
             return number

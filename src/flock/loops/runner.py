@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from flock.errors import FlockError
 from flock.loops.backoff import Backoff
 from flock.system.clock import Clock
 
@@ -51,6 +52,7 @@ class Runner:
         self._reasons: dict[str, None] = {"start": None}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._leave_alone = 0.0
         self._state = RunnerState(name=name)
 
     @property
@@ -73,7 +75,8 @@ class Runner:
             started = self._clock.monotonic()
             await self._run_once(started)
             if self._state.failures:
-                await self._pause(self._retry.delay(self._state.failures), shortest=self._retry.first)
+                wait = max(self._retry.delay(self._state.failures), self._leave_alone)
+                await self._pause(wait, shortest=max(self._retry.first, self._leave_alone))
             else:
                 await self._pause(self._longest_gap, shortest=0.0)
             await self._keep_gap(started)
@@ -86,6 +89,7 @@ class Runner:
             await self._action()
         except Exception as error:  # noqa: BLE001 - the loop outlives whatever its action does; health shows it
             text = str(error) or type(error).__name__
+            self._leave_alone = error.retry_after if isinstance(error, FlockError) else 0.0
             self._state = replace(self._state, failures=self._state.failures + 1, error=text, running_since=None)
             if self._on_failure is not None:
                 self._on_failure(self._state, error)

@@ -143,8 +143,8 @@ def parse_status(reply: Reply) -> DaemonStatus:
             if line.startswith(label):
                 found[label] = line.removeprefix(label).strip()
     version, router_id, reboot, reconfiguration = found.values()
-    return DaemonStatus(version=version, router_id=router_id, last_reboot=_seconds(reboot),
-                        last_reconfiguration=_seconds(reconfiguration), state=reply.text.strip())
+    return DaemonStatus(version=version, router_id=router_id, last_reboot=seconds_of(reboot),
+                        last_reconfiguration=seconds_of(reconfiguration), state=reply.text.strip())
 
 
 def parse_sessions(reply: Reply, prefix: str) -> tuple[SessionState, ...]:
@@ -226,7 +226,8 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
 
-def _seconds(text: str) -> float | None:
+def seconds_of(text: str) -> float | None:
+    """A time as flock lets BIRD write it, in seconds since the epoch; None for any other text."""
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()
     except ValueError:
