@@ -1,9 +1,11 @@
 """``flockctl``, also found as ``kubectl flock``: what an operator looks with.
 
-If the process dies on any line: nothing was changed; every command but ``lab`` only reads.
+If the process dies on any line: nothing was changed; every command but ``lab`` and ``node`` only reads.
 """
 
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 import click
 
@@ -11,7 +13,7 @@ from flock import __version__
 from flock.cli.check import check
 from flock.cli.crd import crd
 from flock.cli.ip import ip
-from flock.cli.lab import lab
+from flock.cli.node import node
 from flock.cli.pods import pods
 from flock.cli.render import render
 from flock.cli.status import status
@@ -24,8 +26,11 @@ def cli() -> None:
     """Look at flock on this node: its agent, its pods' addresses, its routes."""
 
 
-for command in (status, pods, ip, check, render, crd, lab):
+for command in (status, pods, ip, check, render, crd, node):
     cli.add_command(command)
+# The image of the agent brings no lab.
+if find_spec("flock_lab") is not None:
+    cli.add_command(import_module("flock.cli.lab").lab)
 
 
 def main() -> None:

@@ -1,0 +1,53 @@
+"""``flockctl node``: what is put on a node before the agent runs, and taken off it when flock goes.
+
+If the process dies on any line: run it again; each step is done or not, and none of them twice.
+"""
+
+from pathlib import Path
+
+import click
+
+from flock.agent.summaries import ensure_summaries
+from flock.cni.install import remove_conflist
+from flock.cni.programs import install_programs, remove_programs
+from flock.errors import FlockFailure
+from flock.model import ownership as own
+from flock.routing.masquerade_table import MasqueradeTable
+
+SHIPPED = Path("/opt/flock/programs")
+
+
+@click.group()
+def node() -> None:
+    """Prepare this node for flock, or take flock off it. Needs root."""
+
+
+@node.command()
+@click.option("--from", "source", type=click.Path(path_type=Path), default=SHIPPED, show_default=True,
+              help="The folder of programs.")
+@click.option("--bin-dir", type=click.Path(path_type=Path), default=own.CNI_BIN_DIR, show_default=True,
+              help="Where the runtime looks for CNI plugins.")
+def install(source: Path, bin_dir: Path) -> None:
+    """Install the shim and the plugins that follow it, by rename. A plugin of somebody else's is left alone."""
+    for outcome in install_programs(source, bin_dir):
+        click.echo(f"{outcome.done:10} {bin_dir / outcome.name}")
+
+
+@node.command()
+@click.option("--force", is_flag=True, help="Even if there are pods; they lose their network.")
+def clean(force: bool) -> None:
+    """Take flock off this node: its configuration for the runtime first, then its programs, routes and tables.
+
+    The agent and BIRD must have ended. Pods that have addresses of flock's keep it from going, unless it is forced.
+    """
+    pods = len(list(own.ALLOCATIONS_DIR.glob("*.json")))
+    if pods and not force:
+        raise FlockFailure(f"{pods} pods have addresses of flock's", "end them first (kubectl drain), or say --force")
+    if remove_conflist(own.CNI_CONF_DIR):
+        click.echo(f"removed    {own.CNI_CONF_DIR / own.CONFLIST_NAME}")
+    for name in remove_programs(own.CNI_BIN_DIR):
+        click.echo(f"removed    {own.CNI_BIN_DIR / name}")
+    for change in ensure_summaries(frozenset()):
+        click.echo(f"removed    blackhole {change.removesuffix(' removed')}")
+    if MasqueradeTable().remove():
+        click.echo("removed    the nft table of masquerade4")
