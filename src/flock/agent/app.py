@@ -24,6 +24,7 @@ from flock.agent.deleting import Deleting
 from flock.agent.drain import Drain
 from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.health import HealthServer
+from flock.agent.left_behind import LeftBehind
 from flock.agent.life import give_life_sign
 from flock.agent.logs import ctx
 from flock.agent.loop import Loop
@@ -123,8 +124,9 @@ class Agent:
         deleting = Deleting(state)
         queue = DeleteQueue(own.DELETES_DIR, own.DAMAGED_DIR)
         drain = Drain(queue, state.store, deleting)
-        bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network)
-        summaries = Summaries(state)
+        left = LeftBehind(state)
+        bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network, left)
+        summaries = Summaries(state, left)
         stack.callback(summaries.close)
         masquerade = MasqueradeLoop(state, MasqueradeTable())
         stack.callback(masquerade.close)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from flock.agent.facts import NodeNetwork
+from flock.agent.left_behind import LeftBehind
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
 from flock.errors import FlockError
@@ -30,8 +31,9 @@ class BirdLoop:
     doesn't run with what it should (None before the first look); ``changed`` is called when any differs from before.
     """
 
-    def __init__(self, state: NodeState, bird: Bird, network: NodeNetwork) -> None:
+    def __init__(self, state: NodeState, bird: Bird, network: NodeNetwork, left: LeftBehind) -> None:
         self._state = state
+        self._left = left
         self._bird = bird
         self._network = network
         self._router_id: IPv4Address | None = None
@@ -53,8 +55,9 @@ class BirdLoop:
         config = self._state.view.node_config(self._state.node)
         if config is None:
             return None
+        inputs = bird_inputs(config, self.router_id())
         inputs = replace(
-            bird_inputs(config, self.router_id()),
+            inputs, cidrs=(*inputs.cidrs, *self._left.former, *self._left.hosts),
             own_addresses=frozenset(self._network.addresses),
             sources={family: source for family, source in self._network.source.items() if source is not None},
         )
@@ -77,11 +80,13 @@ class BirdLoop:
 
     async def _hand_over(self) -> None:
         """The configuration; where BIRD can't have it the sessions are read all the same."""
-        config = self.render()
+        await self._left.announce()
+        config, hosts = self.render(), self._left.hosts
         if config is None:
             return
         try:
             self._report(await self._bird.apply(config))
+            self._left.exported(hosts)
         except FlockError:
             with contextlib.suppress(FlockError):
                 await self.read_sessions()

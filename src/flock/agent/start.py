@@ -7,6 +7,7 @@ again.
 import asyncio
 import logging
 
+from flock.agent.left_behind import all_cidrs, find_left_behind
 from flock.agent.logs import ctx
 from flock.agent.recovery import Recovery, decide_recovery
 from flock.agent.state import NodeState
@@ -14,8 +15,9 @@ from flock.cluster.view import View
 from flock.errors import FlockError, NodeConfigMissing
 from flock.ipam.store import Loaded
 from flock.model.attachment import Attachment
+from flock.model.family import Address
 from flock.model.ids import AttachmentKey, ContainerID, IfName
-from flock.model.ownership import host_ifname
+from flock.model.ownership import PROTO_ANNOUNCED, host_ifname
 from flock.pods.observe import ObservedLink, host_differences
 
 NODE_CONFIG_PATIENCE = 60.0
@@ -64,6 +66,7 @@ def recover(state: NodeState, loaded: Loaded) -> Recovery:
     _report_damage(state, loaded)
     for entry in [*recovery.keep, *recovery.rebuild]:
         state.allocator.mark_in_use(*entry.addresses(), owner=entry.owner)
+    state.left_behind = _announced_alone(state, recovery, links)
     for entry in loaded.released:
         for address in entry.addresses():
             state.allocator.quarantined(address, entry.released, entry.owner)
@@ -72,6 +75,15 @@ def recover(state: NodeState, loaded: Loaded) -> Recovery:
     _remember_links(state, links)
     _mend(state, recovery, links)
     return recovery
+
+
+def _announced_alone(state: NodeState, recovery: Recovery, links: tuple[ObservedLink, ...]) -> frozenset[Address]:
+    """Pods' addresses that lie in none of the node's CIDRs; without a NodeConfig what is announced stays so."""
+    spec = state.spec()
+    if spec is not None:
+        return find_left_behind([*recovery.keep, *recovery.rebuild], all_cidrs(spec))
+    return frozenset(route.dst.network_address for link in links for route in link.routes
+                     if route.proto == PROTO_ANNOUNCED and route.dst.prefixlen == route.dst.max_prefixlen)
 
 
 def _report_damage(state: NodeState, loaded: Loaded) -> None:

@@ -33,8 +33,9 @@ def _nobody(_pod: PodArgs, _error: FlockError) -> None:
 class NodeState:
     """One node's parts. ``leaving``: attachments whose links are being removed, which nothing may mend.
 
-    ``incomplete``: new ones whose host ends lack the addresses that answer pings. ``refused`` is told of every ADD that
-    failed, after its answer, from any thread.
+    ``left_behind``: addresses that lie in none of the node's CIDRs any more. ``last_spec``: the NodeConfig's, which
+    holds for running pods when it is gone. ``incomplete``: new ones whose host ends lack the addresses that answer
+    pings. ``refused`` is told of every ADD that failed, after its answer, from any thread.
     """
 
     node: str
@@ -48,6 +49,8 @@ class NodeState:
     facts: NodeFacts
     leaving: set[AttachmentKey] = field(default_factory=set)
     links: dict[int, AttachmentKey] = field(default_factory=dict)
+    left_behind: frozenset[Address] = frozenset()
+    last_spec: NodeConfigSpec | None = None
     incomplete: dict[AttachmentKey, tuple[Wiring, int]] = field(default_factory=dict)
     refused: Callable[[PodArgs, FlockError], object] = _nobody
     mending: threading.Lock = field(default_factory=threading.Lock)
@@ -70,8 +73,10 @@ class NodeState:
         return pod if pod is not None and pod.node_name in ("", self.node) else None
 
     def announced(self, address: Address) -> bool:
-        """Whether BIRD announces this pod's address by itself: it lies in ``hostRoutes``."""
-        spec = self.spec()
+        """Whether BIRD announces this pod's address by itself: it lies in ``hostRoutes``, or in no CIDR any more."""
+        if self.left_behind and address in self.left_behind:
+            return True
+        spec = self.spec() or self.last_spec
         if spec is None or not spec.host_routes:
             return False
         return any(address in net for net in spec.host_routes if family_of(net) is family_of(address))

@@ -12,10 +12,12 @@ import logging
 import threading
 from collections.abc import Callable
 
+from flock.agent.left_behind import LeftBehind
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
 from flock.errors import FlockError
-from flock.netlink.routes import Route, RouteKind, delete_route, dump_routes, replace_route
+from flock.model.ownership import PROTO_ANNOUNCED
+from flock.netlink.routes import Route, RouteKind, blackhole, delete_route, dump_routes, replace_route
 from flock.netlink.socket import NetlinkSocket
 from flock.routing.summary import plan_summary
 
@@ -27,8 +29,9 @@ log = logging.getLogger("flock.summaries")
 class Summaries:
     """``run`` is the action of a loop; ``watch`` pokes it where the kernel differs."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, left: LeftBehind) -> None:
         self._state = state
+        self._left = left
         self._wanted: frozenset[Route] | None = None
         self._closed = threading.Event()
 
@@ -37,7 +40,9 @@ class Summaries:
         spec = self._state.spec()
         if spec is None:
             return
-        wanted = frozenset(plan_summary(spec))
+        await self._left.announce()
+        former = (blackhole(cidr, PROTO_ANNOUNCED) for cidr in self._left.former)
+        wanted = frozenset((*plan_summary(spec), *former))
         changed = await asyncio.to_thread(ensure_summaries, wanted)
         if changed and wanted == self._wanted:
             self._state.metrics.healed.labels("summary").inc(len(changed))
@@ -45,7 +50,8 @@ class Summaries:
         self._wanted = wanted
 
     def watch(self, poke: Callable[[str], None]) -> None:
-        """Look every 2 s; ``close`` ends it."""
+        """Look every 2 s, and when former summaries may go; ``close`` ends it."""
+        self._left.settled = poke
         threading.Thread(target=self._watch, args=(poke,), name="summaries", daemon=True).start()
 
     def close(self) -> None:
