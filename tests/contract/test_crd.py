@@ -126,4 +126,4 @@ def test_there_are_more_than_a_hundred() -> None:
 
 
 def test_the_deployed_file_has_no_tabs() -> None:
-    assert "\t" not in (Path(__file__).resolve().parents[2] / "deploy" / "crd.yaml").read_text()
+    assert "\t" not in (Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "crd.yaml").read_text()

@@ -10,7 +10,7 @@ from flock.api.crd import node_config_crd
 from flock.api.node_config import parse_node_config
 from flock.cli.crd import crd
 
-DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "crd.yaml"
+DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "crd.yaml"
 
 
 def _spec() -> dict[str, Any]:

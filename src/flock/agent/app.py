@@ -1,8 +1,9 @@
 """The one composition root: builds every part of the agent, starts them in order, and ends them in order.
 
-Start: lock, kernel settings, the source, NodeConfig (R2), store and kernel joined (R3), loops, the queue of DELs, and
-only then the socket, the conflist and ``runtime ready`` (R13). Stop: no new connections, the calls under way finish,
-nothing of the pods is touched.
+Start: the source, NodeConfig (R2), and only then the lock, which a former agent holds until its last reply: what is
+slow lies before it, so an upgrade costs a moment. Then kernel settings, store and kernel joined (R3), loops, the queue
+of DELs, and at last the socket, the conflist and ``runtime ready`` (R13). Stop: no new connections, the calls under way
+finish, nothing of the pods is touched.
 
 If the process dies on any line: the lock goes with it; the rest is said where each step is.
 """
@@ -25,17 +26,18 @@ from flock.agent.drain import Drain
 from flock.agent.facts import NodeNetwork, read_node_network
 from flock.agent.health import HealthServer
 from flock.agent.left_behind import LeftBehind
-from flock.agent.life import give_life_sign
+from flock.agent.life import give_life_sign, last_life_sign
 from flock.agent.logs import ctx
-from flock.agent.loop import Loop
+from flock.agent.loop import Loop, running
 from flock.agent.masquerade_loop import MasqueradeLoop
 from flock.agent.metrics import Metrics
 from flock.agent.node_loop import NodeLoop, make_allocator
 from flock.agent.pokes import connect, connect_upkeep
 from flock.agent.problems import Problems
 from flock.agent.readiness import Readiness
+from flock.agent.signs import Signs
 from flock.agent.source import ManifestsSource, Source
-from flock.agent.start import await_node_config, likely_attachment, recover
+from flock.agent.start import await_listed, await_node_config, likely_attachment, recover
 from flock.agent.state import NodeState
 from flock.agent.summaries import Summaries
 from flock.agent.sweep import Sweep
@@ -45,7 +47,7 @@ from flock.cluster.manifests import ManifestsFolder
 from flock.cni.install import install_shim, write_conflist
 from flock.cni.queue import DeleteQueue
 from flock.cni.server import CniServer
-from flock.errors import FlockError, NodeConfigMissing
+from flock.errors import FlockError, IOFailure, NodeConfigMissing
 from flock.ipam.store import Store
 from flock.loops.backoff import Backoff
 from flock.loops.runner import Runner, RunnerState
@@ -61,6 +63,7 @@ SUMMARY_GAP = 0.05
 """A summary or table that a stranger took is back within 100 ms, whenever the last run was; a burst costs few runs."""
 BIRD_GAP = 10.0
 SWEEP_GAP = 30.0
+HEALTH_GAP = 1.0
 FIRST_RUN_PATIENCE = 2.0
 
 log = logging.getLogger("flock.agent")
@@ -82,9 +85,9 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         async with contextlib.AsyncExitStack() as stack:
-            self._serve_health()
-            await self._lock(stack)
-            await asyncio.to_thread(apply_sysctls)
+            signs = Signs(self._config.signs, self._clock)
+            await stack.enter_async_context(running("signs", signs.keep()))
+            await stack.enter_async_context(running("health", self._serve_health()))
             source = self._build_source()
             stack.push_async_callback(source.close)
             problems = Problems(source.view, self._metrics)
@@ -92,15 +95,24 @@ class Agent:
             await source.start()
             problems.look()
             await self._unless_stopped(self._await_node_config(source))
+            if source.live is not None:
+                await self._unless_stopped(await_listed(source.live))
+            signs.prepared()
+            await self._lock(stack)
             if not self._stop.is_set():
+                await asyncio.to_thread(apply_sysctls)
                 await self._serve(stack, source)
 
     async def _await_node_config(self, source: Source) -> None:
+        """Without one a first start fails (R2); a node that was served goes on: DEL and STATUS need none."""
+        served = last_life_sign() is not None
         try:
-            await await_node_config(source.view, self._config.node)
+            await await_node_config(source.view, self._config.node, served=served)
         except NodeConfigMissing as error:
             await source.tell_missing(error)
-            raise
+            if not served:
+                raise
+            log.warning("serving without a NodeConfig: pods that run stay, new ones are refused", extra=ctx(error=error))
 
     def _build_source(self) -> Source:
         if self._config.manifests is not None:
@@ -167,7 +179,6 @@ class Agent:
 
     def _build_state(self, source: Source, network: NodeNetwork) -> NodeState:
         config = source.view.node_config(self._config.node)
-        assert config is not None  # awaited by the caller
         return NodeState(
             node=self._config.node,
             view=source.view,
@@ -177,7 +188,7 @@ class Agent:
             worker=Worker("cni"),
             clock=self._clock,
             metrics=self._metrics,
-            facts=network.facts(config.spec.mtu),
+            facts=network.facts(config.spec.mtu if config is not None else None),
         )
 
     def _build_runners(self, loops: Mapping[str, Loop]) -> dict[str, Runner]:
@@ -213,11 +224,11 @@ class Agent:
             install_shim(self._config.shim, own.CNI_BIN_DIR)
         await write_conflist(own.CNI_CONF_DIR, own.CNI_BIN_DIR)
         self._readiness.serving()
-        spec = state.config().spec
+        spec = state.spec()
         log.info("runtime ready", extra=ctx(
-            asn=spec.bgp.asn if spec.bgp is not None else 0,
-            cidr6=", ".join(map(str, spec.cidr6)),
-            cidr4=", ".join(map(str, spec.cidr4)),
+            asn=spec.bgp.asn if spec is not None and spec.bgp is not None else 0,
+            cidr6=", ".join(map(str, spec.cidr6 if spec is not None else ())),
+            cidr4=", ".join(map(str, spec.cidr4 if spec is not None else ())),
             committed=len(state.store),
         ))
 
@@ -249,9 +260,19 @@ class Agent:
                 loop.remove_reader(monitor.fileno())
                 monitor.close()
 
-    def _serve_health(self) -> None:
-        if self._config.health is not None:
-            HealthServer(self._config.health, self._readiness, self._metrics.registry, self._metrics.fold).start()
+    async def _serve_health(self) -> None:
+        """Listen; while the port is somebody's, above all the former agent's during an upgrade, try again."""
+        said = False
+        while self._config.health is not None:
+            try:
+                HealthServer(self._config.health, self._readiness, self._metrics.registry, self._metrics.fold).start()
+            except IOFailure as error:
+                if not said:
+                    log.warning("metrics and health are not served yet", extra=ctx(error=error))
+                said = True
+                await self._clock.sleep(HEALTH_GAP)
+            else:
+                return
 
     async def _lock(self, stack: contextlib.AsyncExitStack) -> None:
         """One agent a node: wait for the former one to be through."""

@@ -14,7 +14,7 @@ class AgentConfig:
     """One agent's settings.
 
     ``manifests`` and ``kubeconfig`` both None: the API with in-cluster credentials. ``health`` is (host, port), or None
-    where the HTTP server is off.
+    where the HTTP server is off. ``signs`` is a folder for the probes' files.
     """
 
     node: str
@@ -24,6 +24,7 @@ class AgentConfig:
     log_level: str
     health: tuple[str, int] | None
     shim: Path | None
+    signs: Path | None = None
 
 
 def parse_arguments(argv: list[str] | None = None) -> AgentConfig:
@@ -44,6 +45,7 @@ def parse_arguments(argv: list[str] | None = None) -> AgentConfig:
         log_level=options.log_level,
         health=health,
         shim=options.install_shim,
+        signs=options.signs,
     )
 
 
@@ -79,4 +81,6 @@ def _parser() -> argparse.ArgumentParser:
                         help=f"where /healthz, /readyz and /metrics are served, or 'off'; default: {DEFAULT_HEALTH}")
     parser.add_argument("--install-shim", type=Path, metavar="FILE",
                         help="install this shim as /opt/cni/bin/flock, by rename, before serving")
+    parser.add_argument("--signs", type=Path, metavar="DIR",
+                        help="keep the files 'prepared' and 'alive' there, for the probes of a container")
     return parser

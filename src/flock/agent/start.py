@@ -5,11 +5,13 @@ again.
 """
 
 import asyncio
+import contextlib
 import logging
 
 from flock.agent.left_behind import all_cidrs, find_left_behind
 from flock.agent.logs import ctx
 from flock.agent.recovery import Recovery, decide_recovery
+from flock.agent.source import LiveSource
 from flock.agent.state import NodeState
 from flock.cluster.view import View
 from flock.errors import FlockError, NodeConfigMissing
@@ -21,34 +23,55 @@ from flock.model.ownership import PROTO_ANNOUNCED, host_ifname
 from flock.pods.observe import ObservedLink, host_differences
 
 NODE_CONFIG_PATIENCE = 60.0
+RESTART_PATIENCE = 10.0
+"""The same, where an agent has served before: its life sign is good for a minute."""
+LIST_PATIENCE = 20.0
 
 log = logging.getLogger("flock.start")
 
 
-async def await_node_config(view: View, node: str, patience: float = NODE_CONFIG_PATIENCE) -> None:
-    """Wait for this node's NodeConfig (R2); NodeConfigMissing names it when it doesn't come."""
-    there = asyncio.Event()
+async def await_node_config(view: View, node: str, patience: float | None = None, *, served: bool = False) -> None:
+    """Wait for this node's NodeConfig (R2); NodeConfigMissing names it when it doesn't come.
+
+    A node that was ``served`` before isn't kept waiting for what is known not to be there.
+    """
+    seconds = patience if patience is not None else RESTART_PATIENCE if served else NODE_CONFIG_PATIENCE
+    decided = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def look() -> None:
-        if view.node_config(node) is not None:
-            loop.call_soon_threadsafe(there.set)
+        if view.node_config(node) is not None or (served and view.complete):
+            loop.call_soon_threadsafe(decided.set)
 
-    view.subscribe(look)
+    unsubscribe = view.subscribe(look)
     look()
-    try:
-        async with asyncio.timeout(patience):
-            await there.wait()
-    except TimeoutError as error:
-        raise _missing(view, node, patience) from error
+    if view.node_config(node) is None:
+        log.info("waiting for the NodeConfig", extra=ctx(node=node, seconds=seconds))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await decided.wait()
+    unsubscribe()
+    if view.node_config(node) is None:
+        raise _missing(view, node, seconds)
 
 
 def _missing(view: View, node: str, patience: float) -> NodeConfigMissing:
     if view.snapshot.refusal:
         return NodeConfigMissing(f"NodeConfig {node} can't be used", view.snapshot.refusal)
+    if view.complete:
+        return NodeConfigMissing(f"NodeConfig {node} did not appear within {patience:g} s")
     # Who hasn't heard everything yet can't say that it isn't there.
-    heard = "" if view.complete else "not everything that comes before it is known yet"
-    return NodeConfigMissing(f"NodeConfig {node} did not appear within {patience:g} s", heard)
+    return NodeConfigMissing(f"NodeConfig {node} did not appear within {patience:g} s",
+                             "not everything that comes before it is known yet")
+
+
+async def await_listed(live: LiveSource, patience: float = LIST_PATIENCE) -> None:
+    """Wait until the view is complete, so that what follows is quick; a slow API server doesn't keep pods waiting."""
+    try:
+        async with asyncio.timeout(patience):
+            await live.listed()
+    except TimeoutError:
+        log.warning("the API server has not listed everything yet", extra=ctx(seconds=patience))
 
 
 def likely_attachment(state: NodeState) -> Attachment:

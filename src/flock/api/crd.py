@@ -2,7 +2,7 @@
 
 ``kubectl apply`` refuses what the agent would refuse: types, lengths, patterns and ranges by the schema
 (``crd_spec``), what fields say together by CEL rules (``crd_rules``), unknown fields by strict field validation, which
-is kubectl's default. ``deploy/crd.yaml`` is this as text.
+is kubectl's default. ``deploy/kubernetes/crd.yaml`` is this as text.
 """
 
 from flock.api.crd_spec import spec_schema

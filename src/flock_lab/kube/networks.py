@@ -31,7 +31,7 @@ DEBIAN_PLUGINS = Path("/usr/lib/cni")
 _CHAINED = ("loopback", "portmap", "bandwidth")
 _REFERENCE = ("loopback", "portmap", "ptp", "host-local")
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_CRD = Path(__file__).resolve().parents[3] / "deploy" / "crd.yaml"
+_CRD = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "crd.yaml"
 
 
 class Network(Protocol):
