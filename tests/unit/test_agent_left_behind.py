@@ -88,7 +88,7 @@ async def test_R14_pods_of_a_former_CIDR_are_announced_one_by_one_and_its_summar
     world.left.exported(())
     assert world.names(world.left.former) == list(OLD), "BIRD has a configuration from before"
     world.left.exported(world.left.hosts)
-    assert world.left.former == ()
+    assert not world.left.former
     assert len(world.settled) == 1
 
 
@@ -99,7 +99,7 @@ async def test_R14_a_BIRD_that_cannot_be_told_keeps_a_former_CIDR_for_a_moment_a
     world.configure(*NEW)
     await world.left.announce()
     await world.clock.advance(PATIENCE)
-    assert world.left.former == ()
+    assert not world.left.former
     assert len(world.left.hosts) == 2
 
 
@@ -109,13 +109,13 @@ async def test_R14_a_former_CIDR_without_pods_goes_at_once_and_pods_that_go_are_
     await world.left.announce()
     world.configure(*NEW)
     await world.left.announce()
-    assert world.left.former == ()
+    assert not world.left.former
     world.add(entry(7))
     await world.left.announce()
     assert len(world.left.hosts) == 2
     world.state.store.release(entry(7).key, 1.0)
     await world.left.announce()
-    assert world.left.hosts == ()
+    assert not world.left.hosts
 
 
 async def test_without_a_NodeConfig_what_was_announced_stays_so(world: World) -> None:

@@ -10,7 +10,7 @@ from flock.agent.unserved import unserved
 from flock.api.node_config import parse_node_config
 from flock.cluster.manifests import ManifestsFolder
 from flock.cluster.view import Snapshot, View
-from flock.errors import TryAgain
+from flock.errors import NodeConfigMissing, TryAgain
 
 CONFIG = {"apiVersion": "flock.fritzlab.net/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "a"},
           "spec": {"cidr6": ["2001:db8::/64"]}}
@@ -35,6 +35,18 @@ async def test_R2_the_wait_ends_when_it_appears() -> None:
     view.replace(Snapshot(node_configs={"a": parse_node_config(CONFIG, strict=True)}))
     await waiting
     assert view.node_config("a") is not None
+
+
+async def test_a_node_that_was_served_is_not_kept_waiting_for_what_is_known_not_to_be_there() -> None:
+    view = View()
+    waiting = asyncio.ensure_future(await_node_config(view, "a", served=True))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    view.replace(Snapshot(complete=True))
+    with pytest.raises(NodeConfigMissing, match="NodeConfig a "):
+        await waiting
+    with pytest.raises(NodeConfigMissing, match="not everything that comes before it is known yet"):
+        await await_node_config(View(), "a", 0.01, served=True)
 
 
 async def test_R4_nothing_is_known_before_the_whole_folder_was_read(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ class Agent:
             await source.tell_missing(error)
             if not served:
                 raise
-            log.warning("serving without a NodeConfig: pods that run stay, new ones are refused", extra=ctx(error=error))
+            log.warning("serving without a NodeConfig: running pods stay, new ones are refused", extra=ctx(error=error))
 
     def _build_source(self) -> Source:
         if self._config.manifests is not None:

@@ -47,7 +47,10 @@ class BirdLoop:
         if self._router_id is None:
             spec = self._state.spec()
             configured = spec.bgp.router_id if spec is not None and spec.bgp is not None else None
-            self._router_id = choose_router_id(configured, self._network.addresses, self._state.node)
+            chosen = choose_router_id(configured, self._network.addresses, self._state.node)
+            if spec is None:
+                return chosen
+            self._router_id = chosen
         return self._router_id
 
     def render(self) -> BirdConfig | None:

@@ -28,14 +28,15 @@ def own_cidrs(view: View, config: NodeConfig) -> dict[Family, tuple[Network, ...
     return {family: usable(config.spec.cidrs(family), overlaps) for family in FAMILIES}
 
 
-def make_allocator(view: View, config: NodeConfig, network: NodeNetwork) -> Allocator:
-    """The allocator of this node, empty."""
-    spec = config.spec
+def make_allocator(view: View, config: NodeConfig | None, network: NodeNetwork) -> Allocator:
+    """The allocator of this node, empty; without a NodeConfig it has nothing to give."""
+    if config is None:
+        return Allocator(cidrs={}, random=CryptoRandom(), reserved=network.addresses)
     return Allocator(
         cidrs=own_cidrs(view, config),
         random=CryptoRandom(),
         reserved=network.addresses,
-        reuse_delay=spec.reuse_delay,
+        reuse_delay=config.spec.reuse_delay,
     )
 
 
@@ -44,8 +45,8 @@ class NodeLoop:
 
     def __init__(self, state: NodeState, network: NodeNetwork) -> None:
         self._state = state
-        config = state.config()
-        self._applied = (own_cidrs(state.view, config), network.addresses, config.spec.reuse_delay)
+        config = state.view.node_config(state.node)
+        self._applied = (own_cidrs(state.view, config), network.addresses, config.spec.reuse_delay) if config else None
         self._told: tuple[str, ...] = ()
 
     async def run(self) -> None:
