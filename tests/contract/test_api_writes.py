@@ -112,7 +112,8 @@ def full_status(name: str) -> dict[str, object]:
     uses = [FamilyUse(family=Family.IPV6, used=1, resting=2, free=None),
             FamilyUse(family=Family.IPV4, used=1, resting=2, free=0)]
     conditions: list[Condition] = list(conditions_of(config, overlaps=(), refused_peers={"b": "why"}, uses=uses))
-    peers = [{"name": "a", "address": "2001:db8::1", "asn": 64512, "state": "Established",
+    peers: list[dict[str, object]] = [
+             {"name": "a", "address": "2001:db8::1", "asn": 64512, "state": "Established",
               "since": "2027-01-15T08:00:00Z", "imported": 2, "exported": 1},
              {"name": "b", "state": "LeftOut", "reason": "why"}]
     return build_status(config, {}, conditions=conditions, uses=uses, peers=peers, wall=WALL)
