@@ -59,7 +59,7 @@ def ping(host: Host, target: Address, netns: str | None = None, count: int = 1) 
 class Stream:
     """Echo requests at a steady rate; ``finish`` waits for the last and counts."""
 
-    def __init__(self, host: Host, target: Address, netns: str, *, count: int, interval: float) -> None:
+    def __init__(self, host: Host, target: Address, netns: str | None = None, *, count: int, interval: float) -> None:
         self._host = host
         self._process = host.pipe(*ping_argv(target, count=count, interval=interval, wait=1.0), netns=netns)
         self._limit = count * interval * 5 + 20.0

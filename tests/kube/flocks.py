@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.kube.objects import Document
@@ -30,6 +30,15 @@ def make_node_config(cluster: Cluster, node: str, spec: Document) -> None:
         "apiVersion": "flock.fritzlab.net/v1alpha1", "kind": "NodeConfig", "metadata": {"name": node}, "spec": spec})
 
 
+def put_spec(cluster: Cluster, node: str, spec: Document) -> None:
+    """Make a NodeConfig's spec that one and no other, whether there is a NodeConfig or not."""
+    now = cluster.api.find(f"{NODE_CONFIGS}/{node}")
+    if now is None:
+        make_node_config(cluster, node, spec)
+    elif now["spec"] != spec:
+        cluster.api.ask("PUT", f"{NODE_CONFIGS}/{node}", {**now, "spec": spec})
+
+
 @contextmanager
 def kept_spec(cluster: Cluster, node: str) -> Iterator[Document]:
     """Whatever becomes of a NodeConfig inside, it is as before afterwards, and its node's summaries too."""
@@ -37,8 +46,7 @@ def kept_spec(cluster: Cluster, node: str) -> Iterator[Document]:
     try:
         yield copy.deepcopy(before)
     finally:
-        cluster.api.delete(f"{NODE_CONFIGS}/{node}")
-        make_node_config(cluster, node, before)
+        put_spec(cluster, node, before)
         at = next(worker.node for worker in cluster.workers if worker.name == node)
         await_summaries(at, [*before["cidr6"], *before["cidr4"]])
 
@@ -53,7 +61,7 @@ def restart_agent(node: Node) -> None:
 def said(node: Node, what: str) -> list[Document]:
     """The lines of the agent's log since its start whose message holds ``what``."""
     lines = [line for line in node.agent_log().splitlines() if line.startswith("{")]
-    return [entry for entry in map(json.loads, lines) if what in entry.get("message", "")]
+    return [entry for entry in map(json.loads, lines) if what in entry["event"]]
 
 
 def summaries(node: Node) -> set[str]:
@@ -63,16 +71,6 @@ def summaries(node: Node) -> set[str]:
             if "proto 71" in line or "proto 70" in line}
 
 
-def await_summaries(node: Node, cidrs: Sequence[str]) -> None:
-    wait_until(lambda: summaries(node) == set(cidrs), 20.0, f"the summaries {cidrs} of {node.name}")
-
-
-def router_knows(cluster: Cluster, network: Network | str) -> bool:
-    """Whether the router has a route to exactly that network."""
-    family = 6 if ":" in str(network) else 4
-    return bool(cluster.lab.router.run("ip", f"-{family}", "route", "show", "exact", str(network)).stdout.strip())
-
-
-def await_router(cluster: Cluster, network: Network | str, *, knows: bool = True) -> None:
-    wait_until(lambda: router_knows(cluster, network) is knows, 20.0,
-               f"{network} {'known to' if knows else 'gone from'} the router")
+def await_summaries(node: Node, cidrs: Iterable[Network | str]) -> None:
+    wanted = set(map(str, cidrs))
+    wait_until(lambda: summaries(node) == wanted, 20.0, f"the summaries {wanted} of {node.name}")
