@@ -18,6 +18,7 @@ from flock_lab.kube import programs
 from flock_lab.kube.api import Api, Document
 from flock_lab.kube.archives import archive
 from flock_lab.kube.control import ControlPlane
+from flock_lab.kube.installed import Installed
 from flock_lab.kube.networks import Flock, Network, Reference
 from flock_lab.kube.plan import FOLDER, PROXY, SPARE, ClusterOptions, PodNetwork, kubelet_user
 from flock_lab.kube.worker import Worker
@@ -76,7 +77,8 @@ class Cluster:
             worker.start_containerd()
         for worker in self.workers:
             worker.await_containerd()
-            worker.import_images(images)
+            for archive_of in (images, *network.images()):
+                worker.import_images(archive_of)
         self.control.await_api()
         self.control.start_controllers()
         for worker in self.workers:
@@ -146,7 +148,13 @@ def _last_words(lab: Lab) -> str:
 
 
 def _network(options: ClusterOptions) -> Network:
-    return Flock() if options.network is PodNetwork.FLOCK else Reference(options.families)
+    match options.network:
+        case PodNetwork.FLOCK:
+            return Flock()
+        case PodNetwork.INSTALLED:
+            return Installed()
+        case PodNetwork.PTP:
+            return Reference(options.families)
 
 
 def _remove_cgroups(name: str) -> None:

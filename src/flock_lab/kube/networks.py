@@ -35,8 +35,9 @@ _CRD = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "crd.yaml
 
 
 class Network(Protocol):
-    """One way to give pods a network."""
+    """One way to give pods a network. ``images`` are archives that its nodes need beside the cluster's own."""
 
+    def images(self) -> Sequence[Path]: ...
     def prepare(self, lab: Lab, control: ControlPlane) -> None: ...
     def start(self, lab: Lab, control: ControlPlane) -> None: ...
 
@@ -48,10 +49,13 @@ class Flock:
         """``user`` is whom the agents are to the API server; None: they read manifests and know no pod."""
         self._user = user
 
+    def images(self) -> Sequence[Path]:
+        return ()
+
     def prepare(self, lab: Lab, control: ControlPlane) -> None:
         for node in lab.nodes:
             _install(node, built("plugins"), _CHAINED)
-            node.batch(_api_routes(node))
+            node.batch(api_routes(node))
             if self._user is not None:
                 node.path(KUBECONFIG).write_text(control.kubeconfig(self._user))
                 node.source = ("--kubeconfig", KUBECONFIG)
@@ -63,7 +67,7 @@ class Flock:
                 control.api.create(NODE_CONFIGS, yaml.safe_load(manifests.node_config(node.plan)))
         lab.start()
         for node in lab.nodes:
-            wait_until(lambda node=node: _has_defaults(node), 20.0, f"the default routes of {node.name}")  # type: ignore[misc]
+            wait_until(lambda node=node: has_defaults(node), 20.0, f"the default routes of {node.name}")  # type: ignore[misc]
 
 
 class Reference:
@@ -72,13 +76,16 @@ class Reference:
     def __init__(self, families: Sequence[Family]) -> None:
         self._families = tuple(families)
 
+    def images(self) -> Sequence[Path]:
+        return ()
+
     def prepare(self, lab: Lab, control: ControlPlane) -> None:  # noqa: ARG002 - the other one needs it
         for node in lab.nodes:
             _install(node, DEBIAN_PLUGINS, _REFERENCE)
             node.sysctl("net/ipv4/ip_forward", 1)
             node.sysctl("net/ipv6/conf/all/forwarding", 1)
             links = node.plan.links.values()
-            node.batch([*_api_routes(node), *(f"route add default via {link.router} dev {UPLINK}" for link in links)])
+            node.batch([*api_routes(node), *(f"route add default via {link.router} dev {UPLINK}" for link in links)])
             node.path(CNI_CONF_DIR / "10-ptp.conflist").write_text(documents.ptp(node.plan, self._families))
         lab.router.batch([
             f"route add {node.plan.cidrs[family]} via {link.node}"
@@ -93,11 +100,13 @@ def _install(node: Node, source: Path, names: Iterable[str]) -> None:
         shutil.copy(source / name, node.path(CNI_BIN_DIR / name))
 
 
-def _api_routes(node: Node) -> list[str]:
+def api_routes(node: Node) -> list[str]:
+    """The node's way to the API server, which no BGP has a part in."""
     return [f"route add {WORLD[family]} via {link.router} dev {UPLINK}" for family, link in node.plan.links.items()]
 
 
-def _has_defaults(node: Node) -> bool:
+def has_defaults(node: Node) -> bool:
+    """Whether BIRD has learned the router's default routes."""
     return all(node.run("ip", f"-{family.suffix}", "route", "show", "default").stdout for family in Family)
 
 

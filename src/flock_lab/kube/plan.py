@@ -38,15 +38,18 @@ class ProxyMode(Enum):
 
 
 class PodNetwork(Enum):
-    """What gives pods their network: the product, or the reference plugins that it is compared with."""
+    """What gives pods their network: the product (as processes of the nodes, which tests stop and start; or from its
+    images, as users install it), or the reference plugins that it is compared with.
+    """
 
     FLOCK = "flock"
+    INSTALLED = "installed"
     PTP = "ptp"
 
     @property
     def prefix(self) -> str:
         """How the host ends of pods' links are named, by which kube-proxy knows what is local."""
-        return {"flock": "flk", "ptp": "veth"}[self.value]
+        return "veth" if self is PodNetwork.PTP else "flk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,62 @@
+"""flock as its users have it: the images, and ``kubectl apply -k deploy/kubernetes``. Nothing runs beside the cluster.
+
+If the process dies on any line: all of it is in the hosts' namespaces.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from flock.testing.wait import wait_until
+from flock_lab import image, manifests
+from flock_lab.kube import programs
+from flock_lab.kube.control import ControlPlane
+from flock_lab.kube.networks import NODE_CONFIGS, api_routes, has_defaults
+from flock_lab.kube.plan import FOLDER
+from flock_lab.lab import Lab
+from flock_lab.node import Node
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
+NAMESPACE = "flock-system"
+LABEL = "flock.fritzlab.net/agent"
+_NODES = "/api/v1/nodes"
+_READY = 90.0
+
+
+class Installed:
+    """A ``Network`` for ``Cluster.up``; ``nodes``: the numbers of those that it is for, all if none is named (R16)."""
+
+    def __init__(self, nodes: Sequence[int] = ()) -> None:
+        self._numbers = frozenset(nodes)
+
+    def images(self) -> Sequence[Path]:
+        return image.archives()
+
+    def prepare(self, lab: Lab, control: ControlPlane) -> None:  # noqa: ARG002 - others need it
+        for node in self._nodes(lab):
+            node.batch(api_routes(node))
+
+    def start(self, lab: Lab, control: ControlPlane) -> None:
+        """Apply, label the nodes, give each its NodeConfig, and wait until the router's routes are there."""
+        lab.router.start_bird()
+        kubectl(lab, "apply", "--kustomize", str(DEPLOY))
+        crd = "customresourcedefinition/nodeconfigs.flock.fritzlab.net"
+        kubectl(lab, "wait", "--for=condition=Established", "--timeout=30s", crd)
+        for node in self._nodes(lab):
+            wait_until(lambda: control.api.find(NODE_CONFIGS) is not None, 20.0, "the CRD's objects")
+            control.api.create(NODE_CONFIGS, yaml.safe_load(manifests.node_config(node.plan)))
+            wait_until(lambda node=node: control.api.find(f"{_NODES}/{node.name}"), _READY,  # type: ignore[misc]
+                       f"the Node {node.name}")
+            control.api.merge(f"{_NODES}/{node.name}", {"metadata": {"labels": {LABEL: ""}}})
+        for node in self._nodes(lab):
+            wait_until(lambda node=node: has_defaults(node), _READY, f"the default routes of {node.name}")  # type: ignore[misc]
+
+    def _nodes(self, lab: Lab) -> Sequence[Node]:
+        return [node for node in lab.nodes if not self._numbers or node.plan.number in self._numbers]
+
+
+def kubectl(lab: Lab, *words: str) -> str:
+    """Run kubectl as the administrator, before there is a ``Cluster`` to ask."""
+    return lab.router.run(programs.kubectl(), "--kubeconfig", f"{FOLDER}/admin.kubeconfig", *words, timeout=60.0,
+                          env={"HOME": "/run"}).stdout
