@@ -12,8 +12,9 @@ import pytest_asyncio
 from flock.agent.event_log import LIMIT
 from flock.agent.metrics import Metrics
 from flock.agent.state import NodeState
-from flock.agent.upkeep import COUNTS_GAP, Upkeep
+from flock.agent.upkeep import COUNTS_GAP, PATIENCE, Upkeep
 from flock.agent.worker import Worker
+from flock.api.bgp import Bgp
 from flock.api.node_config import NodeConfig, NodeConfigSpec
 from flock.api.objects import NodeView
 from flock.cluster.access import ClusterAccess
@@ -76,11 +77,11 @@ class World:
         self.see()
 
     def see(self, *, unavailable: str | None = None, config: bool = True, uid: str = "nc-uid",
-            refusal: str = "") -> None:
+            refusal: str = "", bgp: bool = False) -> None:
         """Set the view: the Node as the API server has it, unless its condition is given."""
         status = unavailable or self.conditions().get("NetworkUnavailable", {}).get("status", "")
         configs = {NODE: NodeConfig(name=NODE, uid=uid, generation=1, spec=NodeConfigSpec(
-            cidr6=(CIDR,), cidr4=(CIDR4,)))} if config else {}
+            cidr6=(CIDR,), cidr4=(CIDR4,), bgp=Bgp(asn=64513) if bgp else None))} if config else {}
         self.state.view.replace(Snapshot(nodes={NODE: NodeView(name=NODE, network_unavailable=status)},
                                          node_configs=configs, refusal=refusal, complete=True))
 
@@ -240,6 +241,22 @@ async def test_a_bird_that_fell_silent_and_a_refused_spec_are_told(world: World)
     conditions = {one["type"]: one for one in world.status()["conditions"]}
     assert (conditions["BirdConfigured"]["status"], conditions["SpecAccepted"]["status"]) == ("True", "False")
     assert "spec.mtu -1" in conditions["SpecAccepted"]["message"]
+
+
+async def test_a_bird_that_isnt_there_yet_is_no_event_and_one_that_stays_away_is(world: World) -> None:
+    world.see(bgp=True)
+    world.peers.trouble = "BIRD isn't running"
+    for passed in (0.0, PATIENCE["BirdConfigured"] - 1):
+        await world.clock.advance(passed)
+        await world.upkeep.keep_status()
+        await world.tell()
+        assert world.events() == []
+    await world.clock.advance(1.0)
+    for _ in range(2):
+        await world.upkeep.keep_status()
+        await world.tell()
+    (event,) = world.events()
+    assert (event["reason"], event["count"]) == ("BirdNotConfigured", 1)
 
 
 async def test_a_restarted_agent_tells_no_event_twice(world: World) -> None:

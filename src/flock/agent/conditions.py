@@ -77,7 +77,7 @@ def conditions_of(config: NodeConfig, *, overlaps: Sequence[Overlap], refused_pe
 def _accepted(refusal: str) -> Condition:
     if not refusal:
         return Condition(type="SpecAccepted", good=True, reason="InForce", message="the newest spec is in force")
-    return Condition(type="SpecAccepted", good=False, reason="Refused",
+    return Condition(type="SpecAccepted", good=False, reason="SpecRefused",
                      message=f"the last good spec stays in force: {refusal}"[:MESSAGE_LIMIT])
 
 
@@ -86,7 +86,7 @@ def _bird(config: NodeConfig, trouble: str) -> Condition:
         return Condition(type="BirdConfigured", good=True, reason="NotNeeded", message="there is no spec.bgp")
     if not trouble:
         return Condition(type="BirdConfigured", good=True, reason="Configured", message="BIRD runs with it")
-    return Condition(type="BirdConfigured", good=False, reason="NotConfigured", message=trouble[:MESSAGE_LIMIT])
+    return Condition(type="BirdConfigured", good=False, reason="BirdNotConfigured", message=trouble[:MESSAGE_LIMIT])
 
 
 def _known(config: NodeConfig) -> Condition:
@@ -100,7 +100,7 @@ def _effective(config: NodeConfig) -> Condition:
     sentences = tuple(unserved(config.spec))
     if not sentences:
         return Condition(type="FieldsEffective", good=True, reason="AllEffective", message="every field has its effect")
-    return Condition(type="FieldsEffective", good=False, reason="NotServedYet", message=_joined(sentences))
+    return Condition(type="FieldsEffective", good=False, reason="FieldsWithoutEffect", message=_joined(sentences))
 
 
 def _peers(refused: Mapping[str, str]) -> Condition:
@@ -113,14 +113,14 @@ def _peers(refused: Mapping[str, str]) -> Condition:
 def _disjoint(overlaps: Sequence[Overlap]) -> Condition:
     if not overlaps:
         return Condition(type="CIDRsDisjoint", good=True, reason="Disjoint", message="no other node has these CIDRs")
-    return Condition(type="CIDRsDisjoint", good=False, reason="Overlap", message=_joined(map(str, overlaps)))
+    return Condition(type="CIDRsDisjoint", good=False, reason="CIDRsOverlap", message=_joined(map(str, overlaps)))
 
 
 def _available(uses: Sequence[FamilyUse]) -> Condition:
     empty = [use.family.label for use in uses if use.free is not None and use.free <= 0]
     if not empty:
         return Condition(type="AddressesAvailable", good=True, reason="Available", message="there are free addresses")
-    return Condition(type="AddressesAvailable", good=False, reason="Exhausted",
+    return Condition(type="AddressesAvailable", good=False, reason="NoFreeAddress",
                      message=f"no free address: {', '.join(empty)}; pods start once others end, or with another CIDR")
 
 

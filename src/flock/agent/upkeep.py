@@ -47,6 +47,8 @@ STATUS_SHORTEST = 2.0
 STATUS_GAP = 15.0
 COUNTS_GAP = 30.0
 """Every write of a NodeConfig is told to every agent: counts alone aren't worth more than two a minute and node."""
+PATIENCE = {"BirdConfigured": 30.0}
+"""Seconds for which a condition must be bad to be worth an Event: BIRD starts after the agent, and restarts."""
 EVENTS_SHORTEST = 0.5
 EVENTS_GAP = 10.0
 MANY = 2**32
@@ -87,7 +89,8 @@ class Upkeep:
         self._telling = Telling(state.node, writes, state.clock, state.metrics)
         self._said: Condition | None = None
         self._written = Written()
-        self._told: frozenset[Condition] = frozenset()
+        self._bad: dict[Condition, float] | None = None
+        self._told: set[Condition] = set()
 
     def loops(self) -> dict[str, Loop]:
         return {
@@ -171,13 +174,17 @@ class Upkeep:
 
     def _tell_of(self, config: NodeConfig, conditions: Sequence[Condition], former: object) -> None:
         """An Event for each condition that has become bad, or says something else now, not again at every start."""
-        bad = frozenset(one for one in conditions if not one.good and one.type != "Ready")
-        known = former if isinstance(former, list) else []
-        for one in sorted(bad - self._told, key=lambda one: one.type):
-            if not repeated(one, known):
+        now = self._state.clock.monotonic()
+        bad = [one for one in conditions if not one.good and one.type != "Ready"]
+        if self._bad is None:
+            self._told = {one for one in bad if isinstance(former, list) and repeated(one, former)}
+        self._bad = {one: (self._bad or {}).get(one, now) for one in bad}
+        self._told &= self._bad.keys()
+        for one, since in self._bad.items():
+            if one not in self._told and now - since >= PATIENCE.get(one.type, 0.0):
                 subject = Subject(api_version=API_VERSION, kind="NodeConfig", name=config.name, uid=config.uid)
                 self._telling.note(subject, one.reason, one.message)
-        self._told = bad
+                self._told.add(one)
 
     # Events
 
