@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from tests.kube.objects import Document
 
 from flock.model.family import Family, Network
+from flock.model.ownership import ALLOCATIONS_DIR
 from flock.testing.wait import wait_until
 from flock_lab.kube.cluster import Cluster
 from flock_lab.kube.networks import NODE_CONFIGS
@@ -62,6 +63,11 @@ def said(node: Node, what: str) -> list[Document]:
     """The lines of the agent's log since its start whose message holds ``what``."""
     lines = [line for line in node.agent_log().splitlines() if line.startswith("{")]
     return [entry for entry in map(json.loads, lines) if what in entry["event"]]
+
+
+def allocations(node: Node) -> list[Document]:
+    """What the store holds for pods of this node, as files."""
+    return [json.loads(path.read_text()) for path in sorted(node.path(ALLOCATIONS_DIR).glob("*.json"))]
 
 
 def summaries(node: Node) -> set[str]:

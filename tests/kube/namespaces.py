@@ -5,7 +5,7 @@ Invariant: when it is over its pods are gone from their nodes, so the next test 
 
 import json
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -51,13 +51,17 @@ class Namespace:
 
     @classmethod
     @contextmanager
-    def made(cls, cluster: Cluster, name: str) -> Iterator["Namespace"]:
-        cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    def made(cls, cluster: Cluster, name: str, annotations: Mapping[str, str] | None = None) -> Iterator["Namespace"]:
+        cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name, "annotations": dict(annotations or {})}})
         made = cls(cluster=cluster, name=name)
-        account = made.path("/api/v1/{}/serviceaccounts") + "/default"
-        wait_until(lambda: cluster.api.find(account), 20.0, f"the service account of {name}")
+        made.await_account()
         yield made
         made.empty()
+
+    def await_account(self) -> None:
+        """Without its service account no pod can be created in it."""
+        account = self.path("/api/v1/{}/serviceaccounts") + "/default"
+        wait_until(lambda: self.cluster.api.find(account), 20.0, f"the service account of {self.name}")
 
     def path(self, template: str) -> str:
         return template.format(f"namespaces/{self.name}")

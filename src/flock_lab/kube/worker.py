@@ -91,6 +91,14 @@ class Worker:
     def import_images(self, archive: Path) -> None:
         self._ctr("images", "import", str(archive), check=True)
 
+    def pin(self, image: str) -> str:
+        """Let an image be known by its digest, as one is that was pulled by it; the reference with the digest."""
+        listed = self.node.run(*self._ctr_argv("images", "list", f"name=={image}"), env=self._environment()).stdout
+        digest = next(word for word in listed.split() if word.startswith("sha256:"))
+        reference = f"{image.rpartition(':')[0]}@{digest}"
+        self._ctr("images", "tag", "--force", image, reference, check=True)
+        return reference
+
     def start_kubelet(self) -> None:
         self.write(f"{FOLDER}/kubelet.json",
                    documents.kubelet(self.options, cgroups.parent(self.node), self.kubelet_changes))
