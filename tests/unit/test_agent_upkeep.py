@@ -1,6 +1,8 @@
 """The loops that write to the API, against the fake API server that is held to a real one."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from flock.agent.event_log import LIMIT
+from flock.agent.event_log import LIMIT, Subject
 from flock.agent.metrics import Metrics
 from flock.agent.state import NodeState
+from flock.agent.telling import Telling
 from flock.agent.upkeep import COUNTS_GAP, PATIENCE, Upkeep
 from flock.agent.worker import Worker
 from flock.api.bgp import Bgp
@@ -77,13 +80,13 @@ class World:
         self.see()
 
     def see(self, *, unavailable: str | None = None, config: bool = True, uid: str = "nc-uid",
-            refusal: str = "", bgp: bool = False) -> None:
+            refusal: str = "", bgp: bool = False, others: Mapping[str, NodeConfig] | None = None) -> None:
         """Set the view: the Node as the API server has it, unless its condition is given."""
         status = unavailable or self.conditions().get("NetworkUnavailable", {}).get("status", "")
         configs = {NODE: NodeConfig(name=NODE, uid=uid, generation=1, spec=NodeConfigSpec(
             cidr6=(CIDR,), cidr4=(CIDR4,), bgp=Bgp(asn=64513) if bgp else None))} if config else {}
         self.state.view.replace(Snapshot(nodes={NODE: NodeView(name=NODE, network_unavailable=status)},
-                                         node_configs=configs, refusal=refusal, complete=True))
+                                         node_configs={**configs, **(others or {})}, refusal=refusal, complete=True))
 
     async def tell(self) -> None:
         """One run of the loop that writes Events."""
@@ -269,6 +272,29 @@ async def test_a_restarted_agent_tells_no_event_twice(world: World) -> None:
     assert len(world.events()) == 1
 
 
+async def test_a_family_that_an_older_node_gives_out_takes_ready_away(world: World) -> None:
+    world.see(others={"a": NodeConfig(name="a", spec=NodeConfigSpec(cidr4=(CIDR4,)))})
+    world.state.allocator.reconfigure({Family.IPV6: [CIDR]})
+    await world.upkeep.keep_status()
+    conditions = {one["type"]: one for one in world.status()["conditions"]}
+    assert (conditions["Ready"]["status"], conditions["CIDRsDisjoint"]["status"]) == ("False", "False")
+    assert "IPv4" in conditions["AddressesAvailable"]["message"]
+
+
+async def test_a_family_that_is_only_just_configured_takes_nothing_away(world: World) -> None:
+    world.state.allocator.reconfigure({Family.IPV6: [CIDR]})
+    await world.upkeep.keep_status()
+    assert {one["type"]: one["status"] for one in world.status()["conditions"]}["Ready"] == "True"
+
+
+def test_an_agent_without_a_cluster_pays_for_none_of_it() -> None:
+    """aiohttp alone is 20 MiB."""
+    program = ("import sys, flock.agent.main; print([name for name in sys.modules "
+               "if name in {'aiohttp', 'flock.agent.upkeep', 'flock.cluster.client'}])")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 async def test_a_deleted_node_config_is_no_failure(world: World) -> None:
     await world.upkeep.keep_status()
     world.api.remove("NodeConfig", NODE)
@@ -328,6 +354,22 @@ async def test_an_event_that_cant_be_taken_now_waits_behind_the_others(world: Wo
     await world.tell()
     names = [event["involvedObject"]["name"] for event in world.events()]
     assert sorted(names) == ["a", "b"]
+
+
+async def test_an_api_server_that_takes_ten_seconds_for_each_is_no_stuck_loop(world: World) -> None:
+    """A loop that runs for two minutes counts as stuck, and the agent would be restarted for it."""
+    class Slow(ApiWrites):
+        async def create_event(self, namespace: str, event: Mapping[str, object]) -> None:
+            await super().create_event(namespace, event)
+            await world.clock.advance(10.0)
+
+    telling = Telling(NODE, Slow(world.client, NODE), world.clock, world.state.metrics)
+    for number in range(8):
+        telling.note(Subject(api_version="v1", kind="Pod", namespace="default", name=f"p{number}", uid="u"), "R", "m")
+    await telling.run()
+    assert len(world.events()) == 3
+    await telling.run()
+    assert len(world.events()) == 6
 
 
 async def test_an_event_is_not_given_up_for_an_expired_token(world: World) -> None:

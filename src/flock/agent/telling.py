@@ -17,6 +17,8 @@ from flock.errors import FlockError
 from flock.system.clock import Clock
 
 UNAUTHORIZED = 401
+LONGEST_RUN = 30.0
+"""Seconds; where the API server is slow the rest waits for the next run, so the loop is never stuck."""
 
 log = logging.getLogger("flock.events")
 
@@ -42,7 +44,10 @@ class Telling:
         """Write what waits. One that the API server refuses for good is given up, one that it can't take now waits
         behind the others.
         """
-        for told in self._events.due(self._clock.monotonic()):
+        began = self._clock.monotonic()
+        for told in self._events.due(began):
+            if self._clock.monotonic() - began >= LONGEST_RUN:
+                return
             count = told.count
             try:
                 await self._write(told)

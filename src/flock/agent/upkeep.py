@@ -31,7 +31,7 @@ from flock.agent.state import NodeState
 from flock.agent.telling import Telling
 from flock.api.names import API_VERSION
 from flock.api.node_config import NodeConfig
-from flock.api.overlaps import find_overlaps
+from flock.api.overlaps import Overlap, find_overlaps, usable
 from flock.cluster.errors import ApiNotFound
 from flock.cluster.writes import ApiWrites
 from flock.cni.requests import PodArgs
@@ -147,20 +147,22 @@ class Upkeep:
 
     def _wanted_status(self, config: NodeConfig, known: Mapping[str, object]) -> dict[str, object]:
         state, bird = self._state, self._bird
-        uses = self._uses()
+        overlaps = find_overlaps(config, state.view.snapshot.node_configs.values())
+        uses = self._uses(config, overlaps)
         refused = self._refused_peers(config)
-        conditions = conditions_of(
-            config, overlaps=find_overlaps(config, state.view.snapshot.node_configs.values()), refused_peers=refused,
-            uses=uses, bird_trouble=bird.trouble or "", refusal=state.view.snapshot.refusal)
+        conditions = conditions_of(config, overlaps=overlaps, refused_peers=refused, uses=uses,
+                                   bird_trouble=bird.trouble or "", refusal=state.view.snapshot.refusal)
         self._tell_of(config, conditions, known.get("conditions"))
         peers = peers_status(config, refused, bird.sessions, bird.trouble or "BIRD doesn't know it yet")
         return build_status(config, known, conditions=conditions, uses=uses, peers=peers, wall=state.clock.wall())
 
-    def _uses(self) -> Sequence[FamilyUse]:
+    def _uses(self, config: NodeConfig, overlaps: Sequence[Overlap]) -> Sequence[FamilyUse]:
+        """Of each family that the node has; one whose every CIDR an older node gives out has nothing free."""
         allocator, now = self._state.allocator, self._state.clock.uptime()
         uses = []
         for family in FAMILIES:
-            if not allocator.has(family):
+            cidrs = config.spec.cidrs(family)
+            if not allocator.has(family) and (not cidrs or usable(cidrs, overlaps)):
                 continue
             usage = allocator.usage(family, now)
             free = max(0, usage.free)

@@ -1,7 +1,8 @@
 """What an agent writes to the Kubernetes API: one condition of its Node, its NodeConfig's status, Events.
 
 Invariant: each write touches only what is flock's: the one condition of that type (a strategic merge by type, which no
-other writer's conditions notice), the status subresource of this node's own NodeConfig, Events of flock's own naming.
+other writer's conditions notice; server-side apply would do the same, by force against whoever wrote last), the status
+subresource of this node's own NodeConfig, Events of flock's own naming.
 
 If the process dies on any line: a write happened or it didn't; the next start writes what differs.
 """
