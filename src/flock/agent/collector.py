@@ -6,13 +6,15 @@ If the process dies on any line: an orphan stays until the next start's first ru
 """
 
 import logging
+from functools import partial
+from typing import Protocol
 
-from flock.agent.deleting import Deleting
 from flock.agent.logs import ctx
-from flock.agent.orphans import Orphan, decide_orphans, judge, seen_twice
+from flock.agent.orphans import Orphan, decide_orphans, find_owners, judge, seen_twice
 from flock.agent.source import LiveSource
 from flock.agent.state import NodeState
 from flock.errors import FlockError
+from flock.model.ids import AttachmentKey
 
 COLLECT_GAP = 60.0
 BETWEEN_SIGHTINGS = 5.0
@@ -20,10 +22,16 @@ BETWEEN_SIGHTINGS = 5.0
 log = logging.getLogger("flock.orphans")
 
 
+class Removes(Protocol):
+    """Who takes an attachment away: ``Deleting``."""
+
+    async def removed(self, key: AttachmentKey, why: str) -> FlockError | None: ...
+
+
 class Collector:
     """``run`` is the action of a loop."""
 
-    def __init__(self, state: NodeState, source: LiveSource, deleting: Deleting) -> None:
+    def __init__(self, state: NodeState, source: LiveSource, deleting: Removes) -> None:
         self._state = state
         self._source = source
         self._deleting = deleting
@@ -31,6 +39,7 @@ class Collector:
     async def run(self) -> None:
         """Find, find again, ask, remove; one failure doesn't keep the others (R15)."""
         await self._source.listed()
+        self._identify()
         first = self._look()
         if not first:
             return
@@ -38,6 +47,14 @@ class Collector:
         for orphan in seen_twice(first, self._look()):
             if await self._confirmed(orphan):
                 await self._remove(orphan)
+
+    def _identify(self) -> None:
+        """Give rebuilt allocations back to their pods."""
+        state = self._state
+        for entry, pod in find_owners(state.store.committed(), state.view.snapshot.pods.values()):
+            log.info("allocation known again by its addresses", extra=ctx(
+                key=entry.key, pod=f"{pod.namespace}/{pod.name}"))
+            state.worker.post(partial(state.store.identify, entry.key, pod.namespace, pod.name, pod.runtime_uid))
 
     def _look(self) -> tuple[Orphan, ...]:
         snapshot = self._state.view.snapshot

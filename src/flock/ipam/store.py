@@ -104,6 +104,13 @@ class Store:
             self._committed[attachment.key] = attachment
             self._write(attachment, ".json")
 
+    def identify(self, key: AttachmentKey, namespace: str, pod: str, uid: str) -> None:
+        """Say whose a rebuilt attachment is; one that is gone meanwhile stays so."""
+        with self._lock:
+            attachment = self._committed.get(key)
+            if attachment is not None:
+                self.adopt(msgspec.structs.replace(attachment, namespace=namespace, pod=pod, uid=uid))
+
     def discard(self, key: AttachmentKey) -> None:
         """Forget a pending attachment whose kernel state is gone; missing is fine."""
         with self._lock:
