@@ -19,6 +19,7 @@ from flock.agent.upkeep import Upkeep
 from flock.api.objects import PodView
 from flock.cluster.client import ApiClient
 from flock.cluster.credentials import in_cluster, load_kubeconfig
+from flock.cluster.informer import InformerState
 from flock.cluster.kube import KubeSource
 from flock.cluster.view import View
 from flock.cluster.writes import ApiWrites
@@ -41,7 +42,8 @@ class ApiSource:
         self.client = ApiClient(access, clock)
         self._node = node
         self._clock = clock
-        self._source = KubeSource(self.client, node, asyncio.get_running_loop(), clock=clock)
+        self._source = KubeSource(self.client, node, asyncio.get_running_loop(), clock=clock,
+                                  on_state=_tell)
         self._waits: set[asyncio.Task[None]] = set()
 
     @property
@@ -101,3 +103,11 @@ class ApiSource:
         except FlockError as failure:
             error = failure
         then(error)
+
+
+def _tell(state: InformerState, error: FlockError | None) -> None:
+    """Say once that a resource can't be followed, and why, and once that it can again."""
+    if error is None:
+        log.info("the API server is followed again", extra=ctx(resource=state.name, items=state.items))
+    else:
+        log.warning("the API server can't be followed, what is known stays", extra=ctx(resource=state.name, error=error))

@@ -13,7 +13,7 @@ from flock_lab import image, manifests
 from flock_lab.kube import programs
 from flock_lab.kube.control import ControlPlane
 from flock_lab.kube.networks import NODE_CONFIGS, api_routes, has_defaults
-from flock_lab.kube.plan import FOLDER
+from flock_lab.kube.plan import FOLDER, PORT
 from flock_lab.lab import Lab
 from flock_lab.node import Node
 
@@ -41,6 +41,9 @@ class Installed:
         """Apply, label the nodes, give each its NodeConfig, and wait until the router's routes are there."""
         lab.router.start_bird()
         kubectl(lab, "apply", "--kustomize", str(DEPLOY))
+        # No ClusterIP can be reached before BGP has brought a default route (docs/install-kubernetes.md).
+        kubectl(lab, "set", "env", "daemonset/flock-agent", f"--namespace={NAMESPACE}", "--containers=agent",
+                f"KUBERNETES_SERVICE_HOST={control.options.api_address}", f"KUBERNETES_SERVICE_PORT={PORT}")
         crd = "customresourcedefinition/nodeconfigs.flock.fritzlab.net"
         kubectl(lab, "wait", "--for=condition=Established", "--timeout=30s", crd)
         for node in self._nodes(lab):
