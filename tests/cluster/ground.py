@@ -54,6 +54,12 @@ def must_not_be_named(host: Host, addresses: Sequence[Address]) -> None:
     assert not {str(address) for address in addresses} & set(ruleset)
 
 
+def must_have_no_flows(host: Host, addresses: Sequence[Address]) -> None:
+    """No connection tracking entry is about one of these."""
+    flows = "".join(host.run("conntrack", "-L", "-f", family).stdout for family in ("ipv6", "ipv4"))
+    assert not [address for address in addresses if f"={address} " in flows]
+
+
 def _kernel(host: Host, words: Sequence[str]) -> Iterator[str]:
     for entry in json.loads(host.run("ip", "-json", "-details", *words).stdout or "[]"):
         yield json.dumps(_stable(entry), sort_keys=True)

@@ -1,7 +1,7 @@
 """Many pods at once, again and again: all run, and nothing of them is left."""
 
 import pytest
-from tests.cluster.ground import Ground
+from tests.cluster.ground import Ground, must_have_no_flows, must_not_be_named
 from tests.kube import objects
 from tests.kube.namespaces import Namespace, RunningPod
 
@@ -26,3 +26,5 @@ def test_sixty_pods_created_and_deleted_at_once_three_times_leave_nothing(
         namespace.delete("Pod")
         namespace.await_none(deadline=120.0)
         before.must_be_as_before(node)
+        must_not_be_named(node, tuple(addresses))
+        must_have_no_flows(node, tuple(addresses))
