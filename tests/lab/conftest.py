@@ -26,14 +26,14 @@ class Placed:
     pod: Pod
 
 
-def _fresh_name() -> str:
+def fresh_name() -> str:
     return f"t{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
 def lab_name() -> Iterator[str]:
     """A name that nobody uses; whatever is left under it at the end is taken down."""
-    name = _fresh_name()
+    name = fresh_name()
     yield name
     Lab.down(name)
 
@@ -41,7 +41,7 @@ def lab_name() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Two nodes with running daemons, and the router knows their prefixes. Shared by the tests of a module."""
-    with Lab.up(_fresh_name(), nodes=2, extra=EXTRA) as made:
+    with Lab.up(fresh_name(), nodes=2, extra=EXTRA) as made:
         made.start()
         yield made
 

@@ -61,6 +61,14 @@ def test_a_bird_that_doesnt_run_with_it_is_told_where_there_is_bgp() -> None:
         assert found.good is good
 
 
+def test_a_field_that_fails_is_named_with_the_reason_and_pods_start() -> None:
+    found = by_type(conditions_of(config(), overlaps=(), refused_peers={}, uses=(),
+                                  failing={"spec.masquerade4": "nft can't be run"}))
+    assert (found["FieldsEffective"].good, found["FieldsEffective"].reason) == (False, "Failing")
+    assert found["FieldsEffective"].message == "spec.masquerade4: nft can't be run"
+    assert found["Ready"].good
+
+
 def test_an_unknown_field_is_named() -> None:
     one = NodeConfig(name="n1", spec=NodeConfigSpec(), unknown=("spec.colour",))
     assert "spec.colour" in said(one)["FieldsKnown"].message

@@ -52,6 +52,7 @@ from flock.ipam.store import Store
 from flock.loops.backoff import Backoff
 from flock.loops.runner import Runner, RunnerState
 from flock.model import ownership as own
+from flock.netlink.generations import Generations
 from flock.netlink.monitor import Monitor
 from flock.pods.wiring import PodWiring
 from flock.routing.bird import Bird
@@ -140,7 +141,7 @@ class Agent:
         bird = BirdLoop(state, Bird(own.BIRD_SOCKET, own.BIRD_CONFIG, self._clock), network, left)
         summaries = Summaries(state, left)
         stack.callback(summaries.close)
-        masquerade = MasqueradeLoop(state, MasqueradeTable())
+        masquerade = MasqueradeLoop(state, MasqueradeTable(), Generations)
         stack.callback(masquerade.close)
         loops = {
             "node": Loop(NodeLoop(state, network).run, 0.2, SWEEP_GAP),

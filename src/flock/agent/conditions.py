@@ -9,6 +9,7 @@ is False until the CNI configuration is there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -51,15 +52,17 @@ def node_condition(node: str, *, has_config: bool) -> Condition:
 
 
 def conditions_of(config: NodeConfig, *, overlaps: Sequence[Overlap], refused_peers: Mapping[str, str],
-                  uses: Sequence[FamilyUse], bird_trouble: str = "", refusal: str = "") -> tuple[Condition, ...]:
+                  uses: Sequence[FamilyUse], bird_trouble: str = "", refusal: str = "",
+                  failing: Mapping[str, str] = MappingProxyType({})) -> tuple[Condition, ...]:
     """Every condition of a NodeConfig whose agent serves.
 
-    ``bird_trouble``: why BIRD doesn't run with it; ``refusal``: why its newest state isn't in force.
+    ``bird_trouble``: why BIRD doesn't run with it; ``refusal``: why its newest state isn't in force; ``failing``: why
+    a field has no effect now.
     """
     details = (
         _accepted(refusal),
         _known(config),
-        _effective(config),
+        _effective(config, failing),
         _bird(config, bird_trouble),
         _peers(refused_peers),
         _disjoint(overlaps),
@@ -96,7 +99,10 @@ def _known(config: NodeConfig) -> Condition:
                      message=f"not known to this version, which goes on without: {_joined(config.unknown, ', ')}")
 
 
-def _effective(config: NodeConfig) -> Condition:
+def _effective(config: NodeConfig, failing: Mapping[str, str]) -> Condition:
+    if failing:
+        return Condition(type="FieldsEffective", good=False, reason="Failing",
+                         message=_joined(f"{field}: {why}" for field, why in sorted(failing.items())))
     sentences = tuple(unserved(config.spec))
     if not sentences:
         return Condition(type="FieldsEffective", good=True, reason="AllEffective", message="every field has its effect")

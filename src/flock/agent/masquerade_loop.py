@@ -13,31 +13,62 @@ import asyncio
 import logging
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
+from typing import Protocol
 
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
 from flock.errors import FlockError
-from flock.netlink.generations import Generations
+from flock.netlink.nftables import TableState
 from flock.routing.masquerade import Masquerade, plan_masquerade, render_masquerade
-from flock.routing.masquerade_table import MasqueradeTable, table_differences
+from flock.routing.masquerade_table import table_differences
+
+FIELD = "spec.masquerade4"
 
 log = logging.getLogger("flock.masquerade")
 
 
-class MasqueradeLoop:
-    """``run`` is the action of a loop, ``watch`` says whom to poke; ``wanted`` is what was decided last."""
+class Table(Protocol):
+    """The table in the kernel; see ``flock.routing.masquerade_table``."""
 
-    def __init__(self, state: NodeState, table: MasqueradeTable) -> None:
+    def read(self) -> TableState | None: ...
+
+    def foreign_chains(self) -> bool: ...
+
+    async def write(self, masquerade: Masquerade, *, anew: bool) -> None: ...
+
+    def remove(self) -> bool: ...
+
+
+class Notices(Protocol):
+    """One for each transaction of nftables; see ``flock.netlink.generations``."""
+
+    def fileno(self) -> int: ...
+
+    def read(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class MasqueradeLoop:
+    """``run`` is the action of a loop, ``watch`` says whom to poke; ``wanted`` is what was decided last.
+
+    ``error`` is why that can't be, ``changed`` is called when it is another.
+    ``listen`` begins to hear of transactions, which is done while masquerade4 is on: it costs whoever makes them.
+    """
+
+    def __init__(self, state: NodeState, table: Table, listen: Callable[[], Notices]) -> None:
         self._state = state
         self._table = table
+        self._listen_to = listen
         self._poke: Callable[[str], None] = _nobody
-        self._generations: Generations | None = None
+        self._notices: Notices | None = None
         self._cluster: frozenset[IPv4Network] = frozenset()
         self._ended = False
         self._raw = b""
         self._written: Masquerade | None = None
         self.wanted: Masquerade | None = None
         self.error = ""
+        self.changed: Callable[[str], object] = str
 
     def watch(self, poke: Callable[[str], None]) -> None:
         """Poke when NodeConfigs change, and after transactions of others while it is on."""
@@ -56,10 +87,10 @@ class MasqueradeLoop:
 
     def close(self) -> None:
         """Stop listening. The table stays."""
-        if self._generations is not None:
-            asyncio.get_running_loop().remove_reader(self._generations.fileno())
-            self._generations.close()
-            self._generations = None
+        if self._notices is not None:
+            asyncio.get_running_loop().remove_reader(self._notices.fileno())
+            self._notices.close()
+            self._notices = None
 
     def described(self) -> dict[str, object] | None:
         """What flockctl shows of it; None while it is off."""
@@ -86,9 +117,19 @@ class MasqueradeLoop:
         try:
             await self._run()
         except FlockError as error:
-            self.error = str(error)
+            self._fails(str(error))
             raise
-        self.error = ""
+        self._fails("")
+
+    def _fails(self, error: str) -> None:
+        if error == self.error:
+            return
+        self.error = error
+        if error:
+            self._state.failing[FIELD] = error
+        else:
+            self._state.failing.pop(FIELD, None)
+        self.changed("masquerade4 fails" if error else "masquerade4 works")
 
     async def _run(self) -> None:
         state = self._state
@@ -125,7 +166,7 @@ class MasqueradeLoop:
         if seen is not None and self._written is None and not self._state.view.complete:
             # The former agent may have known more of the cluster than this one yet does.
             return
-        anew = changed and await asyncio.to_thread(self._table.foreign_chains)
+        anew = seen is not None and await asyncio.to_thread(self._table.foreign_chains)
         await self._table.write(wanted, anew=anew)
         self._tell(wanted, differences)
         seen = await asyncio.to_thread(self._table.read)
@@ -153,15 +194,15 @@ class MasqueradeLoop:
         self._ended = True
 
     def _listen(self) -> None:
-        if self._generations is not None:
+        if self._notices is not None:
             return
-        generations = self._generations = Generations()
+        notices = self._notices = self._listen_to()
 
         def read() -> None:
-            if generations.read():
+            if notices.read():
                 self._poke("nftables changed")
 
-        asyncio.get_running_loop().add_reader(generations.fileno(), read)
+        asyncio.get_running_loop().add_reader(notices.fileno(), read)
 
 
 def _nobody(_reason: str) -> None:

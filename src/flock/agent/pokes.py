@@ -36,6 +36,8 @@ def connect(state: NodeState, runners: Mapping[str, Runner], sweep: Sweep, summa
     sweep.poke_all, sweep.poke_summaries = poke_all, runners["summaries"].poke
     summaries.watch(runners["summaries"].poke)
     masquerade.watch(runners["masquerade"].poke)
+    if "status" in runners:
+        masquerade.changed = runners["status"].poke
     state.view.subscribe(view_changed)
 
 

@@ -35,7 +35,8 @@ class NodeState:
 
     ``left_behind``: addresses that lie in none of the node's CIDRs any more. ``last_spec``: the NodeConfig's, which
     holds for running pods when it is gone. ``incomplete``: new ones whose host ends lack the addresses that answer
-    pings. ``refused`` is told of every ADD that failed, after its answer, from any thread.
+    pings. ``failing``: why a field of the NodeConfig has no effect now. ``refused`` is told of every ADD that failed,
+    after its answer, from any thread.
     """
 
     node: str
@@ -52,6 +53,7 @@ class NodeState:
     left_behind: frozenset[Address] = frozenset()
     last_spec: NodeConfigSpec | None = None
     incomplete: dict[AttachmentKey, tuple[Wiring, int]] = field(default_factory=dict)
+    failing: dict[str, str] = field(default_factory=dict)
     refused: Callable[[PodArgs, FlockError], object] = _nobody
     mending: threading.Lock = field(default_factory=threading.Lock)
 

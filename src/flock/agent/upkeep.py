@@ -151,7 +151,8 @@ class Upkeep:
         uses = self._uses(config, overlaps)
         refused = self._refused_peers(config)
         conditions = conditions_of(config, overlaps=overlaps, refused_peers=refused, uses=uses,
-                                   bird_trouble=bird.trouble or "", refusal=state.view.snapshot.refusal)
+                                   bird_trouble=bird.trouble or "", refusal=state.view.snapshot.refusal,
+                                   failing=state.failing)
         self._tell_of(config, conditions, known.get("conditions"))
         peers = peers_status(config, refused, bird.sessions, bird.trouble or "BIRD doesn't know it yet")
         return build_status(config, known, conditions=conditions, uses=uses, peers=peers, wall=state.clock.wall())
