@@ -8,6 +8,7 @@ If the process dies on any line: nothing is written here.
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from flock.agent.bird_loop import BirdLoop
@@ -72,6 +73,9 @@ class ApiSource:
     def upkeep(self, state: NodeState, bird: BirdLoop) -> Upkeep:
         return Upkeep(state, bird, ApiWrites(self.client, state.node))
 
+    def followed(self) -> Sequence[InformerState]:
+        return self._source.states
+
     async def start(self) -> None:
         await self._source.start()
 
@@ -110,4 +114,5 @@ def _tell(state: InformerState, error: FlockError | None) -> None:
     if error is None:
         log.info("the API server is followed again", extra=ctx(resource=state.name, items=state.items))
     else:
-        log.warning("the API server can't be followed, what is known stays", extra=ctx(resource=state.name, error=error))
+        log.warning("the API server can't be followed, what is known stays", extra=ctx(
+            resource=state.name, error=error))
