@@ -61,6 +61,7 @@ class Admin:
             "serving": serving,
             "healthy": healthy,
             "loops": health["loops"],
+            "api": health["api"],
             "attachments": len(state.store),
             "cidr6": [str(cidr) for cidr in spec.cidr6] if spec else [],
             "cidr4": [str(cidr) for cidr in spec.cidr4] if spec else [],

@@ -93,6 +93,7 @@ class Agent:
             stack.push_async_callback(source.close)
             problems = Problems(source.view, self._metrics)
             source.view.subscribe(problems.look)
+            self._readiness.follow(source.followed)
             await source.start()
             problems.look()
             await self._unless_stopped(self._await_node_config(source))

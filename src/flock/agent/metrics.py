@@ -2,11 +2,15 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from flock.routing.bird_protocol import SessionState
+
+if TYPE_CHECKING:
+    from flock.cluster.informer import InformerState
 
 NOTED_LIMIT = 1000
 """Requests that are counted together at most."""
@@ -38,6 +42,11 @@ class Metrics:
         self.peers_refused = Gauge("flock_bgp_peers_refused", "Peers left out of BIRD's configuration.", registry=r)
         self.source_problems = Gauge("flock_source_problems", "Problems in the manifests now.", registry=r)
         self.events_dropped = Counter("flock_events_dropped", "Events that found no place to wait in.", registry=r)
+        self.api_lists = Gauge("flock_api_lists", "Whole lists read since the start.", ["resource"], registry=r)
+        self.api_watches = Gauge("flock_api_watches", "Watches begun since the start.", ["resource"], registry=r)
+        self.api_failures = Gauge(
+            "flock_api_failures", "Failures in a row; 0 while the resource is followed.", ["resource"], registry=r)
+        self._followed: Callable[[], Sequence[InformerState]] = tuple
         self.loop_failures = Counter("flock_loop_failures", "Failed runs of a loop.", ["loop"], registry=r)
 
     def observe(self, verb: str, code: int, seconds: float) -> None:
@@ -46,8 +55,16 @@ class Metrics:
         if len(self._noted) > NOTED_LIMIT:
             self.fold()
 
+    def follow(self, followed: "Callable[[], Sequence[InformerState]]") -> None:
+        """``followed`` is asked before the metrics are read."""
+        self._followed = followed
+
     def fold(self) -> None:
         """Count what was noted. From any thread, before the metrics are read."""
+        for state in self._followed():
+            self.api_lists.labels(state.name).set(state.lists)
+            self.api_watches.labels(state.name).set(state.watches)
+            self.api_failures.labels(state.name).set(state.failures)
         # Two threads may fold at once: each takes what it gets.
         with contextlib.suppress(IndexError):
             while True:

@@ -1,10 +1,14 @@
 """Whether the agent serves, and how its loops are: what /readyz, /healthz and flockctl say."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from flock.agent.metrics import Metrics
 from flock.loops.runner import Runner
 from flock.system.clock import Clock
+
+if TYPE_CHECKING:
+    from flock.cluster.informer import InformerState
 
 STUCK_AFTER = 120.0
 """Seconds after which one run of a loop counts as stuck."""
@@ -18,6 +22,12 @@ class Readiness:
         self._clock = clock
         self._serving = False
         self._runners: Mapping[str, Runner] = {}
+        self._followed: Callable[[], Sequence[InformerState]] = tuple
+
+    def follow(self, followed: "Callable[[], Sequence[InformerState]]") -> None:
+        """``followed`` says how the API server is followed; its silence is shown, and is no illness of the agent."""
+        self._followed = followed
+        self._metrics.follow(followed)
 
     def watch(self, runners: Mapping[str, Runner]) -> None:
         self._runners = runners
@@ -43,4 +53,9 @@ class Readiness:
             name: {"runs": state.runs, "failures": state.failures, "error": state.error}
             for name, state in states.items()
         }
-        return not stuck, {"serving": self._serving, "stuck": stuck, "loops": loops}
+        api: dict[str, object] = {
+            state.name: {"complete": state.complete, "items": state.items, "lists": state.lists,
+                         "watches": state.watches, "failures": state.failures, "error": state.error}
+            for state in self._followed()
+        }
+        return not stuck, {"serving": self._serving, "stuck": stuck, "loops": loops, "api": api}

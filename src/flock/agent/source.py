@@ -3,8 +3,8 @@
 If the process dies on any line: nothing is written here.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from flock.agent.bird_loop import BirdLoop
 from flock.agent.loop import Loop
@@ -14,6 +14,9 @@ from flock.cluster.manifests import ManifestsFolder
 from flock.cluster.view import View
 from flock.cni.requests import PodArgs
 from flock.errors import FlockError
+
+if TYPE_CHECKING:
+    from flock.cluster.informer import InformerState
 
 Then = Callable[[FlockError | None], None]
 
@@ -42,6 +45,9 @@ class Source(Protocol):
 
     @property
     def view(self) -> View: ...
+
+    def followed(self) -> Sequence["InformerState"]:
+        """How each resource of an API is followed, for health; nothing for manifests. From any thread."""
 
     async def start(self) -> None: ...
 
@@ -77,6 +83,9 @@ class ManifestsSource:
     @property
     def live(self) -> LiveSource | None:
         return None
+
+    def followed(self) -> Sequence["InformerState"]:
+        return ()
 
     async def start(self) -> None:
         await self._folder.start()

@@ -67,15 +67,7 @@ def _print(report: dict[str, Any]) -> None:
     for rival in report["rivals"]:
         effect = "comes first, so runtimes use it instead of flock" if rival["wins"] else "comes after flock's"
         click.echo(f"rival      {rival['name']} {effect}")
-    for problem in agent.get("problems", ()):
-        click.echo(f"problem    {problem}")
-    for sentence in agent.get("unserved", ()):
-        click.echo(f"unserved   {sentence}")
-    for name, loop in agent.get("loops", {}).items():
-        if loop["error"]:
-            click.echo(f"loop       {name} fails ({loop['failures']} times): {loop['error']}")
-    for peer, reason in agent.get("peers_refused", {}).items():
-        click.echo(f"peer       {peer} left out: {reason}")
+    _print_trouble(agent)
     if agent.get("sessions"):
         print_table(
             ("PEER", "NEIGHBOR", "AS", "STATE", "SINCE", "SAYS"),
@@ -83,3 +75,18 @@ def _print(report: dict[str, Any]) -> None:
               s["since"], s["last_error"] or s["info"]) for s in agent["sessions"]),
             "",
         )
+
+
+def _print_trouble(agent: dict[str, Any]) -> None:
+    for problem in agent.get("problems", ()):
+        click.echo(f"problem    {problem}")
+    for sentence in agent.get("unserved", ()):
+        click.echo(f"unserved   {sentence}")
+    for name, loop in agent.get("loops", {}).items():
+        if loop["error"]:
+            click.echo(f"loop       {name} fails ({loop['failures']} times): {loop['error']}")
+    for name, api in agent.get("api", {}).items():
+        if api["error"]:
+            click.echo(f"API server {name} can't be followed ({api['failures']} times): {api['error']}")
+    for peer, reason in agent.get("peers_refused", {}).items():
+        click.echo(f"peer       {peer} left out: {reason}")
