@@ -11,7 +11,7 @@ import pytest
 from flock.api.objects import NamespaceView
 from flock.cluster import resources
 from flock.cluster.errors import ApiForbidden, ApiGone, ApiRefused, ApiThrottled, ApiTooLarge, ApiUnreachable
-from flock.cluster.informer import BACKOFF, PAGE, Informer, InformerState
+from flock.cluster.informer import BACKOFF, HASTY, PAGE, Informer, InformerState
 from flock.cluster.lines import Oversized
 from flock.cluster.watch import Change
 from flock.errors import FlockError
@@ -45,11 +45,13 @@ class ScriptedApi:
         return answer
 
     async def watch(
-        self, path: str, params: Mapping[str, str], resource_version: str, timeout: float  # noqa: ASYNC109
+        self, path: str, params: Mapping[str, str], resource_version: str, timeout: float,  # noqa: ASYNC109
+        opened: Callable[[], None],
     ) -> AsyncGenerator[bytes | Oversized, None]:
         self.watched.append(resource_version)
         if self.refuse_watches:
             raise self.refuse_watches.pop(0)
+        opened()
         while (line := await self._lines.get()) is not END:
             if isinstance(line, Exception):
                 raise line
@@ -224,6 +226,19 @@ async def test_trouble_is_told_when_it_begins_and_when_it_is_over(world: World) 
         (began, why), (ended, nothing) = world.states
         assert (began.failures, str(why), began.error) == (1, "broke", "broke")
         assert (ended.failures, nothing, ended.error) == (0, None, "")
+
+
+async def test_a_resumed_watch_is_well_before_its_first_event_unless_it_ends_at_once(world: World) -> None:
+    """A quiet resource's next line may be a bookmark, a minute away."""
+    world.api.pages = [listed()]
+    async with world.running():
+        for _ in range(2):
+            world.api.say(ApiUnreachable("broken"))
+            await world.clock.advance(HASTY / 2)
+        assert not world.is_healthy()
+        await world.clock.advance(5)
+        assert world.is_healthy()
+    assert [error is None for _, error in world.states] == [False, True]
 
 
 @pytest.mark.parametrize("how", ["refused", "in the stream"])

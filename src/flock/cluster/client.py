@@ -8,7 +8,7 @@ If the process dies on any line: see ``transport``.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -28,6 +28,10 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +84,12 @@ class ApiClient:
                 return
 
     async def watch(
-        self, path: str, params: Params, resource_version: str, timeout: float  # noqa: ASYNC109 - the server's too
+        self, path: str, params: Params, resource_version: str, timeout: float,  # noqa: ASYNC109 - the server's too
+        opened: Callable[[], None] = _nobody,
     ) -> AsyncGenerator[bytes | Oversized, None]:
         """The lines of a watch, until the server ends it; it is asked to after ``timeout`` seconds.
 
+        ``opened`` is called when the server has taken it: the first line may be a minute away.
         ApiUnreachable: it broke, or it lasts longer than it may: the server has gone silent.
         """
         request = Request(path=path, params={
@@ -93,6 +99,7 @@ class ApiClient:
         ends = asyncio.get_running_loop().time() + timeout + self._patience.watch
         splitter = LineSplitter()
         async with self._transport.open(request) as answer:
+            opened()
             while chunk := await _next_chunk(answer, ends, f"watch of {path}"):
                 for line in splitter.feed(chunk):
                     yield line

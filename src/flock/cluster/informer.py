@@ -63,7 +63,7 @@ class Api(Protocol):
     async def page(self, path: str, params: Mapping[str, str], limit: int = 500, continue_: str = "") -> bytes: ...
 
     def watch(
-        self, path: str, params: Mapping[str, str], resource_version: str, timeout: float
+        self, path: str, params: Mapping[str, str], resource_version: str, timeout: float, opened: Callable[[], None]
     ) -> AsyncGenerator[bytes | Oversized, None]: ...
 
 
@@ -214,16 +214,30 @@ class Informer(Generic[V]):
         self._state = replace(self._state, watches=self._state.watches + 1)
         began = self._clock.monotonic()
         seconds = self._random.uniform(*WATCH_SECONDS)
-        watch = self._client.watch(self._resource.path, self._resource.params, self._version, seconds)
-        # Closed on the spot, not when the collector comes by: the connection would stay.
-        async with contextlib.aclosing(watch) as lines:
-            async for line in lines:
-                self._obey(self._resource.reader.line(line))
-                self._heard()
-                self._steady(began)
+        tasks: list[asyncio.Task[None]] = []
+
+        def opened() -> None:
+            tasks.append(asyncio.ensure_future(self._stands()))
+
+        watch = self._client.watch(self._resource.path, self._resource.params, self._version, seconds, opened)
+        try:
+            # Closed on the spot, not when the collector comes by: the connection would stay.
+            async with contextlib.aclosing(watch) as lines:
+                async for line in lines:
+                    self._obey(self._resource.reader.line(line))
+                    self._heard()
+                    self._steady(began)
+        finally:
+            for task in tasks:
+                task.cancel()
         self._steady(began)
         if self._clock.monotonic() - began < HASTY:
             raise ApiUnreachable(f"watch of {self._resource.path} ended as soon as it had begun")
+
+    async def _stands(self) -> None:
+        """A watch that was taken, and doesn't end at once, is well before its first line."""
+        await self._clock.sleep(HASTY)
+        self._heard()
 
     def _steady(self, began: float) -> None:
         if self._clock.monotonic() - began >= STEADY:
