@@ -7,8 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Network, collapse_addresses, ip_address
-from pathlib import Path
+from ipaddress import IPv4Network, collapse_addresses
 
 import pytest
 from tests.lab.conftest import fresh_name
@@ -18,13 +17,12 @@ from flock.model.family import Family
 from flock.testing.wait import wait_until
 from flock_lab import manifests
 from flock_lab.cni import Pod
-from flock_lab.host import Host, Popen
+from flock_lab.host import Host
 from flock_lab.lab import Lab
+from flock_lab.world import OUTSIDE, WHOAMI, make_world, serve_whoami
 
 pytestmark = [pytest.mark.kernel, pytest.mark.lab]
 
-WHOAMI = str(Path(__file__).with_name("whoami.py"))
-OUTSIDE = {Family.IPV4: ip_address("203.0.113.2"), Family.IPV6: ip_address("2001:db8:fffe::2")}
 CLUSTER = ("10.64.1.0/24", "10.64.2.0/24")
 TABLE = "flock_masquerade"
 BAR = 0.1
@@ -67,10 +65,10 @@ class Ground:
         self.pod, self.far = self.node.pod("here"), self.other.pod("there")
         self.near = self.node.pod("near")
         self.pods = (self.pod, self.near)
-        _make_world(lab)
-        for host, netns in ((lab.router, "world"), (self.other, self.far.netns), (self.node, self.near.netns),
-                            (self.other, None), (self.node, None)):
-            _serve(host, netns)
+        make_world(lab)
+        for host, netns in ((self.other, self.far.netns), (self.node, self.near.netns), (self.other, None),
+                            (self.node, None)):
+            serve_whoami(host, netns)
 
     def seen(self, target: object, kind: str = "tcp", pod: Pod | None = None) -> str:
         """Which source address a target sees of a pod, or ""."""
@@ -111,25 +109,6 @@ class Ground:
         self.node.kill_agent()
         self.node.start_agent()
         self.node.wait_ready()
-
-
-def _make_world(lab: Lab) -> None:
-    """A namespace behind the router that knows the nodes' links, and of pods nothing but their IPv6."""
-    router = lab.router
-    router.run("ip", "netns", "add", "world")
-    router.batch(["link add world0 type veth peer name eth0 netns world", "link set world0 up",
-                  "address add 203.0.113.1/30 dev world0", "address add 2001:db8:fffe::1/64 dev world0 nodad"])
-    for line in ("link set lo up", "link set eth0 up", "address add 203.0.113.2/30 dev eth0",
-                 "address add 2001:db8:fffe::2/64 dev eth0 nodad", "route add 192.0.2.0/24 via 203.0.113.1",
-                 "-6 route add default via 2001:db8:fffe::1"):
-        router.run("ip", *line.split(), netns="world")
-
-
-def _serve(host: Host, netns: str | None) -> Popen:
-    process = host.pipe(sys.executable, WHOAMI, "serve", netns=netns)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    return process
 
 
 @pytest.fixture(scope="module")

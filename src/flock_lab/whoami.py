@@ -28,7 +28,7 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
 
-class Tell4(socketserver.BaseRequestHandler):
+class TellDatagrams(socketserver.BaseRequestHandler):
     """The peer's address for each datagram."""
 
     def handle(self) -> None:
@@ -41,7 +41,7 @@ class DatagramServer(socketserver.UDPServer):
 
 
 def serve() -> None:
-    datagrams = DatagramServer(("::", PORT), Tell4)
+    datagrams = DatagramServer(("::", PORT), TellDatagrams)
     threading.Thread(target=datagrams.serve_forever, daemon=True).start()
     with Server(("::", PORT), Tell) as server:
         print("ready", flush=True)
