@@ -9,7 +9,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from tests.contract import real_api
 
 from flock.api.crd import node_config_crd
 from flock.cluster.client import MERGE_PATCH, ApiClient, Patience
@@ -18,6 +17,7 @@ from flock.cluster.view import Snapshot
 from flock.errors import FlockError
 from flock.system.clock import SystemClock
 from flock.testing.wait import await_until
+from flock_lab import real_api
 
 pytestmark = pytest.mark.cluster
 

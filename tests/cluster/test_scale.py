@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.contract import real_api
 
 from flock.api.crd import node_config_crd
 from flock.cluster.client import MERGE_PATCH, ApiClient
 from flock.errors import FlockError
 from flock.system.clock import SystemClock
 from flock.testing.wait import await_until
+from flock_lab import real_api
 
 # Figures against bars: not for CI, where a busy machine would fail them. `make test-kube` runs it by hand.
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(600)]

@@ -15,7 +15,6 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from tests.contract import real_api
 
 from flock.cluster.access import ClusterAccess, StaticToken
 from flock.cluster.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
@@ -26,6 +25,7 @@ from flock.errors import FlockError
 from flock.system.clock import SystemClock
 from flock.testing.api_server import ApiServer
 from flock.testing.wait import await_until
+from flock_lab import real_api
 
 NUMBERS = itertools.count(1)
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.contract import real_api
 from tests.contract.test_api_server import Server, decode, opened, real_server
 
 from flock.agent.conditions import Condition, FamilyUse, conditions_of
@@ -25,6 +24,7 @@ from flock.cluster.writes import ApiWrites
 from flock.errors import FlockError
 from flock.model.family import Family
 from flock.testing.wait import await_until
+from flock_lab import real_api
 
 WALL = 1_800_000_000.0
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

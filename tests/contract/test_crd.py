@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.contract import real_api
 from tests.contract.node_configs import BAD, GOOD, STRICTER, Change, node_config
 
 from flock.api.crd import node_config_crd
@@ -22,6 +21,7 @@ from flock.cluster.resources import NODE_CONFIGS
 from flock.errors import FlockError
 from flock.system.clock import SystemClock
 from flock.testing.wait import await_until
+from flock_lab import real_api
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STRICT = {"fieldValidation": "Strict", "dryRun": "All"}
