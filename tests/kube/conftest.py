@@ -1,7 +1,8 @@
 """One real Kubernetes cluster for every test of this folder, on the lab's nodes.
 
-FLOCK_KUBE_PRIMARY (ipv6, ipv4), FLOCK_KUBE_PROXY (nftables, iptables) and FLOCK_KUBE_NETWORK (flock, or ptp: the
-reference plugins, which must pass what isn't about flock alone) say which.
+FLOCK_KUBE_PRIMARY (ipv6, ipv4), FLOCK_KUBE_PROXY (nftables, iptables) and FLOCK_KUBE_NETWORK say which: ``flock``,
+agents as processes of the nodes, for tests marked ``flock_alone``; ``installed``, flock from its images, for those
+marked ``installed``; ``ptp``, the reference plugins, which must pass what has neither mark.
 """
 
 import itertools
@@ -27,12 +28,12 @@ def _chosen() -> ClusterOptions:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if _chosen().network is PodNetwork.FLOCK:
-        return
-    skip = pytest.mark.skip(reason="about flock, and this cluster's network is another")
+    network = _chosen().network
+    skip = pytest.mark.skip(reason=f"the cluster's network is {network.value}")
     for item in items:
-        if item.get_closest_marker("flock_alone"):
-            item.add_marker(skip)
+        for marker, wanted in (("flock_alone", PodNetwork.FLOCK), ("installed", PodNetwork.INSTALLED)):
+            if item.get_closest_marker(marker) and network is not wanted:
+                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
