@@ -42,10 +42,13 @@ test: lint  ## lint, and every test but those of the next three targets
 	@$(SETUP)
 	$(PYTEST) --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
-test-cluster:  ## real runtimes (containerd, podman, cnitool), and a real Kubernetes on the lab's nodes
-	@scripts/setup packages cluster-packages e2e-root venv shim
+test-cluster:  ## real runtimes (containerd, podman, cnitool), and real Kubernetes clusters on the lab's nodes
+	@scripts/setup packages cluster-packages image-packages e2e-root venv shim
 	@$(BIN)/python -m flock_lab.gobuild
-	$(PYTEST) tests/cluster tests/kube -m "not soak and not versions" $(ARGS)
+	@$(BIN)/python -m flock_lab.image
+	$(PYTEST) tests/cluster -m "not soak and not versions" $(ARGS)
+	FLOCK_KUBE_NETWORK=flock $(PYTEST) tests/kube -m "flock_alone and not soak" $(ARGS)
+	FLOCK_KUBE_NETWORK=installed $(PYTEST) tests/kube -m "not flock_alone and not soak" $(ARGS)
 
 conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
 	@scripts/setup packages bird-versions venv shim
