@@ -312,6 +312,24 @@ async def test_Retry_After_is_obeyed(world: World) -> None:
         assert world.informer.complete
 
 
+async def test_one_that_is_woken_tries_at_once_but_not_before_Retry_After(world: World) -> None:
+    world.api.pages = [*[ApiUnreachable("down")] * 12, ApiThrottled("busy", retry_after=60.0), listed(thing("a"))]
+    async with world.running():
+        await world.clock.advance(120)
+        asked = world.informer.state.failures
+        world.informer.wake()
+        await world.settle()
+        assert world.informer.state.failures == asked + 1
+        while len(world.api.pages) > 1:
+            world.informer.wake()
+            await world.settle()
+        world.informer.wake()
+        await world.clock.advance(59)
+        assert not world.is_complete()
+        await world.clock.advance(2)
+        assert world.is_complete()
+
+
 async def test_it_never_gives_up(world: World) -> None:
     world.api.pages = [*[ApiForbidden("no", status=403)] * 100, listed(thing("a"))]
     async with world.running():

@@ -109,6 +109,8 @@ class Informer(Generic[V]):
         self._refusals = 0
         self._streak = 0
         self._last_heard: float | None = None
+        self._woken = asyncio.Event()
+        self._throttled = False
         self._state = InformerState(name=resource.name)
 
     @property
@@ -150,7 +152,22 @@ class Informer(Generic[V]):
                 self._version = ""
                 wait = self._failed(fault)
             if wait:
-                await self._clock.sleep(wait)
+                await self._pause(wait)
+
+    def wake(self) -> None:
+        """Try now, if it waits to try again: somebody else got an answer from the server."""
+        self._woken.set()
+
+    async def _pause(self, seconds: float) -> None:
+        self._woken.clear()
+        ends = [asyncio.ensure_future(self._clock.sleep(seconds))]
+        if not self._throttled:
+            ends.append(asyncio.ensure_future(_true(self._woken)))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
 
     # Listing
 
@@ -303,7 +320,12 @@ class Informer(Generic[V]):
         if self._state.failures == 1:
             self._on_state(self.state, error)
         wait = BACKOFF.delay(self._streak) * self._random.uniform(0.5, 1.0)
+        self._throttled = isinstance(error, ApiThrottled)
         return max(wait, error.retry_after) if isinstance(error, ApiThrottled) else wait
+
+
+async def _true(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def _differences(before: Mapping[Key, V], after: Mapping[Key, V]) -> Iterator[Change[V]]:

@@ -64,7 +64,18 @@ class KubeSource:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _follow(self, resource: Resource[V], on_change: Callable[[Sequence[Change[V]]], None]) -> Informer[V]:
-        return Informer(self._client, resource, self._clock, on_change, on_state=self._on_state)
+        return Informer(self._client, resource, self._clock, on_change, on_state=self._state_changed)
+
+    def _state_changed(self, state: InformerState, error: FlockError | None) -> None:
+        if error is None:
+            self._wake()
+        if self._on_state is not None:
+            self._on_state(state, error)
+
+    def _wake(self) -> None:
+        """The API server answers: nobody waits any longer to try again."""
+        for informer in self._informers():
+            informer.wake()
 
     def _informers(self) -> Iterator[Informer[NodeConfig] | Informer[NamespaceView] | Informer[PodView]
                                      | Informer[NodeView] | Informer[Mapping[str, object]] | Informer[PeerPod]]:
@@ -144,6 +155,7 @@ class KubeSource:
             pod = await self._live.pod(namespace, name)
         except FlockError as error:
             return str(error)
+        self._wake()
         if pod is None:
             return "the API server has no such pod"
         if pod.node_name != self._node:
