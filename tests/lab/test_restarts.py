@@ -117,11 +117,27 @@ def test_R2_an_agent_waits_for_its_NodeConfig(lab_name: str) -> None:
         node = lab.node(1)
         node.remove_manifest("nodeconfig")
         node.start_agent()
-        wait_until(node.path("/run/flock/agent.lock").exists, 10.0, "the agent's lock")
+        wait_until(lambda: "waiting for the NodeConfig" in node.agent_log(), 10.0, "an agent that waits")
         assert not node.path(CNI_CONF_DIR / CONFLIST_NAME).exists()
         node.write_config()
         node.wait_ready(10.0)
         assert node.path(CNI_CONF_DIR / CONFLIST_NAME).exists()
+
+
+def test_an_agent_gets_ready_beside_the_one_that_serves_and_takes_over_when_that_ends(lab: Lab, node: Node) -> None:
+    """An upgrade: what is slow lies before the lock, which the former agent holds until its last reply."""
+    former = node.agent
+    assert former is not None
+    node.start_agent("--signs", "/run/flock", "--health-listen", "[::1]:9477")
+    wait_until(node.path("/run/flock/prepared").exists, 20.0, "a prepared agent")
+    wait_until(lambda: "waiting for the former agent" in node.agent_log(), 10.0, "an agent that waits for the lock")
+    assert node.status().code == 0
+    assert former.poll() is None, "the former one serves"
+    former.terminate()
+    assert node.await_exit(former, "the former agent", 20.0) == 0
+    node.wait_ready()
+    pod = node.pod("after-the-hand-over")
+    node.remove(pod)
 
 
 def test_R9_peers_are_left_alone_by_pods_that_come_and_go(lab: Lab, node: Node) -> None:
