@@ -50,9 +50,12 @@ test-cluster:  ## real runtimes (containerd, podman, cnitool), and real Kubernet
 	FLOCK_KUBE_NETWORK=flock $(PYTEST) tests/kube -m "flock_alone and not soak" $(ARGS)
 	FLOCK_KUBE_NETWORK=installed $(PYTEST) tests/kube -m "not flock_alone and not soak" $(ARGS)
 
-conformance:  ## the configuration that flock writes, judged by every supported version of BIRD
-	@scripts/setup packages bird-versions venv shim
+conformance:  ## upstream's e2e specs on a cluster of each family order; every supported BIRD. SPECS='--primary ipv6'
+	@scripts/setup packages cluster-packages image-packages e2e-root bird-versions venv shim
+	@$(BIN)/python -m flock_lab.gobuild
+	@$(BIN)/python -m flock_lab.image
 	$(PYTEST) -m versions --ignore=tests/cluster --ignore=tests/kube $(ARGS)
+	$(BIN)/python -m flock_lab.kube.conformance $(SPECS)
 
 bench:  ## flock and the reference plugins side by side; ONLY=cni for one group
 	@scripts/setup packages cluster-packages venv shim

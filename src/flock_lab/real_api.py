@@ -1,8 +1,8 @@
-"""A real kube-apiserver with its etcd, for the time of a test or bench: nothing else of a cluster runs, and nobody is root.
+"""A real kube-apiserver with its etcd, for a test or a bench: nothing else of a cluster runs, and nobody is root.
 
 The programs come from the cache (``python -m flock_lab.gobuild kubernetes``).
 
-If the process dies on any line: its children die with it (setpriv --pdeathsig); their files are in the folder that is given.
+If the process dies on any line: its children die with it (setpriv --pdeathsig); their files are in the given folder.
 """
 
 import contextlib

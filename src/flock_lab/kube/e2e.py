@@ -46,6 +46,14 @@ class Result:
         return self.state == PASSED
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Specs that aren't run: a regular expression of their whole names, and why."""
+
+    pattern: str
+    reason: str
+
+
 @dataclass(slots=True, kw_only=True)
 class _Running:
     name: str
@@ -63,6 +71,18 @@ def wanted_specs(name: str) -> list[str]:
     """The names in one of the lists of ``specs/``."""
     lines = (line.strip() for line in (SPECS / f"{name}.txt").read_text().splitlines())
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def skipped_specs() -> list[Skip]:
+    """What specs/skipped.txt says."""
+    found: list[Skip] = []
+    reason = ""
+    for line in wanted_specs("skipped"):
+        if line.startswith("= "):
+            reason = line.removeprefix("= ")
+        else:
+            found.append(Skip(pattern=line, reason=reason))
+    return found
 
 
 def catalogue(cluster: Cluster) -> dict[str, list[str]]:
