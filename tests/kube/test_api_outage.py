@@ -39,6 +39,11 @@ AGNHOST = "agnhost"
 PAUSE = "pause"
 
 
+@pytest.fixture
+def namespace(shared_namespace: Namespace) -> Namespace:
+    return shared_namespace
+
+
 def followed(node: Node) -> dict[str, Document]:
     """How the agent follows each resource of the API."""
     status = node.run(sys.executable, "-m", "flock.cli.main", "status", "-o", "json").stdout
@@ -76,7 +81,7 @@ def test_watches_that_break_are_resumed_without_a_list(cluster: Cluster, namespa
     wait_until(lambda: all(state["watches"] > before[name]["watches"]
                            for name, state in followed(worker.node).items()), 30.0, "new watches")
     await_followed(worker.node)
-    namespace.run(objects.pod("after", objects.pod_spec(objects.pause(), node=worker.name)))
+    namespace.run(objects.pod("broken", objects.pod_spec(objects.pause(), node=worker.name)))
     assert lists(worker.node) == {name: state["lists"] for name, state in before.items()}
 
 
@@ -99,13 +104,13 @@ def test_a_token_that_is_void_stops_nothing_for_longer_than_its_file_has_no_othe
     wait_until(refused, 30.0, "an agent whose token is void")
     put_token(worker.node, second)
     await_followed(worker.node)
-    namespace.run(objects.pod("after", objects.pod_spec(objects.pause(), node=worker.name)))
+    namespace.run(objects.pod("void", objects.pod_spec(objects.pause(), node=worker.name)))
     assert lists(worker.node) == before
 
 
 def test_a_frozen_API_server_costs_no_list(cluster: Cluster, namespace: Namespace) -> None:
     worker = cluster.worker(2)
-    pod, = namespace.run(objects.pod("web", objects.pod_spec(objects.web(), node=worker.name)))
+    pod, = namespace.run(objects.pod("frozen", objects.pod_spec(objects.web(), node=worker.name)))
     before = lists(worker.node)
     cluster.control.freeze(API_SERVER)
     try:
@@ -113,7 +118,7 @@ def test_a_frozen_API_server_costs_no_list(cluster: Cluster, namespace: Namespac
         wait_until(lambda: serves(cluster, pod), 30.0, "the restarted container")
     finally:
         cluster.control.thaw(API_SERVER)
-    namespace.run(objects.pod("after", objects.pod_spec(objects.pause(), node=worker.name)))
+    namespace.run(objects.pod("thawed", objects.pod_spec(objects.pause(), node=worker.name)))
     assert lists(worker.node) == before
 
 
@@ -215,14 +220,15 @@ def test_without_an_API_server_known_pods_start_and_stop_and_nothing_is_torn_dow
         assert [stream.finish().lost for stream in streams] == [0] * len(streams)
         cluster.control.start_apiserver()
         cluster.control.await_api()
+        for worker in (here, there):
+            namespace.create(objects.pod(f"after-{worker.name}", objects.pod_spec(objects.web(), node=worker.name)))
         await_followed(here.node)
         await_followed(there.node)
     wait_until(lambda: RunningPod.of(namespace.find("Pod", "dying") or {}).addresses == anew.addresses, 60.0,
                "the addresses of the new sandbox in the API")
     for worker in (here, there):
         cluster.await_node(worker.name)
-        after, = namespace.run(objects.pod(f"after-{worker.name}", objects.pod_spec(objects.web(), node=worker.name)))
-        assert serves(cluster, after)
+        assert serves(cluster, namespace.await_pod(f"after-{worker.name}"))
     for pod in (near, far):
         assert RunningPod.of(namespace.find("Pod", pod.name) or {}).addresses == pod.addresses
         assert serves(cluster, pod)

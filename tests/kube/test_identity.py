@@ -26,6 +26,11 @@ ALGO = "namespace=5,pod=5,image=5"
 
 
 @pytest.fixture
+def namespace(shared_namespace: Namespace) -> Namespace:
+    return shared_namespace
+
+
+@pytest.fixture
 def worker(cluster: Cluster) -> Worker:
     return cluster.worker(1)
 
@@ -50,7 +55,7 @@ def static(worker: Worker, namespace: Namespace) -> Iterator[RunningPod]:
     path.write_text(json.dumps(document))
     yield namespace.await_pod(f"static-{worker.name}")
     path.unlink(missing_ok=True)
-    namespace.await_none()
+    wait_until(lambda: namespace.find("Pod", f"static-{worker.name}") is None, 30.0, "the end of the static pod")
 
 
 def test_a_static_pod_is_known_by_its_mirrors_hash_and_its_annotations_are_obeyed(
