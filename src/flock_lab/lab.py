@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from flock.model.family import Network
+from flock.testing.wait import wait_until
 from flock_lab import holder, state
 from flock_lab.node import Node
 from flock_lab.plan import NodePlan, link_commands, plan_node
@@ -22,6 +23,7 @@ from flock_lab.router import Router
 from flock_lab.state import LabError, LabRecord, ProcessMark
 
 LEARN_DEADLINE = 30.0
+_REBOOT = 30.0
 
 
 class Lab:
@@ -32,7 +34,7 @@ class Lab:
         self.record = record
         self.router = router
         self.nodes = tuple(nodes)
-        self._holders = tuple(holders)
+        self._holders = list(holders)
 
     @classmethod
     def up(cls, name: str, nodes: int = 2, *, extra: Sequence[Network] = (), stay: bool = False) -> "Lab":
@@ -81,6 +83,23 @@ class Lab:
             node.start_bird()
         self.router.await_learned(*(cidr for node in self.nodes for cidr in node.plan.cidrs.values()),
                                   deadline=LEARN_DEADLINE)
+
+    def reboot(self, number: int) -> Node:
+        """End a node as a power cut does, and make it anew: its name, cable and addresses, and nothing else of it."""
+        old = self.node(number)
+        old.leave()
+        old.mark.kill()
+        _collect([self._holders[number]])
+        old.collect_ended()
+        wait_until(lambda: not self.router.has_port(old.plan), _REBOOT, f"the end of the cable to {old.name}")
+        self._holders[number] = process = holder.start(self.record, old.name)
+        mark = holder.await_ready(self.record, old.name, process)
+        _lay_cables(self.record, {ROUTER: self.router.mark, old.name: mark}, [old.plan])
+        self.router.reconnect(old.plan)
+        node = Node(self.record, old.plan, mark)
+        node.set_up()
+        self.nodes = tuple(node if one is old else one for one in self.nodes)
+        return node
 
     def node(self, number: int) -> Node:
         """The node of that number; the first is 1."""

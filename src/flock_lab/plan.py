@@ -68,8 +68,13 @@ def router_commands(plans: list[NodePlan]) -> list[str]:
     """``ip -batch`` lines for the router."""
     lines = [f"address add {address}/{address.max_prefixlen} dev lo" for address in WORLD.values()]
     for plan in plans:
-        lines += _end_commands(plan.router_port, [(link.router, link.network) for link in plan.links.values()])
+        lines += port_commands(plan)
     return lines
+
+
+def port_commands(plan: NodePlan) -> list[str]:
+    """``ip -batch`` lines for the router's end of one node's cable."""
+    return _end_commands(plan.router_port, [(link.router, link.network) for link in plan.links.values()])
 
 
 def node_commands(plan: NodePlan) -> list[str]:

@@ -14,7 +14,7 @@ from flock.model.family import FAMILIES, Family, Network, family_of
 from flock.testing.wait import wait_until
 from flock_lab.bird import BirdProcess
 from flock_lab.host import Host
-from flock_lab.plan import ROUTER_ASN, NodePlan, router_commands
+from flock_lab.plan import ROUTER_ASN, NodePlan, port_commands, router_commands
 from flock_lab.state import LabRecord, ProcessMark
 
 NAME = "router"
@@ -41,6 +41,14 @@ class Router(Host):
         self.sysctl("net/ipv6/conf/all/forwarding", 1)
         self.batch(router_commands(self.plans))
         self.path(CONFIG).write_text(render_router(self.plans, self._extra))
+
+    def reconnect(self, plan: NodePlan) -> None:
+        """Set up the port of a node that has a new cable."""
+        self.sysctl(f"net/ipv6/conf/{plan.router_port}/accept_dad", 0)
+        self.batch(port_commands(plan))
+
+    def has_port(self, plan: NodePlan) -> bool:
+        return self.run("ip", "link", "show", plan.router_port, check=False).returncode == 0
 
     def start_bird(self) -> None:
         """Start the routing daemon and wait until it answers."""

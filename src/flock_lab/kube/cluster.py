@@ -37,6 +37,8 @@ class Cluster:
         self.options = options
         self.control = control
         self.workers = tuple(workers)
+        self._network: Network = Flock()
+        self._images: tuple[Path, ...] = ()
 
     @property
     def api(self) -> Api:
@@ -67,18 +69,36 @@ class Cluster:
         _remove_cgroups(name)
         return existed
 
+    def reboot(self, number: int) -> Worker:
+        """Cut a node's power and start it again: what lay in memory is gone, its pods are still the API server's."""
+        former = self.worker(number)
+        worker = Worker(node=self.lab.reboot(number), options=self.options)
+        self.workers = tuple(worker if one is former else one for one in self.workers)
+        worker.set_up(self.control.kubeconfig(kubelet_user(worker.name)), self.control.kubeconfig(PROXY))
+        self._network.boot(worker.node, self.control)
+        worker.start_containerd()
+        worker.await_containerd()
+        for images in self._images:
+            worker.import_images(images)
+        worker.start_kubelet()
+        worker.start_proxy()
+        return worker
+
     def _start(self, network: Network, images: Path) -> None:
         """The slow things side by side: the API server starts while images are imported."""
+        self._network, self._images = network, (images, *network.images())
         for worker in self.workers:
             worker.set_up(self.control.kubeconfig(kubelet_user(worker.name)), self.control.kubeconfig(PROXY))
+        for worker in self.workers:
+            network.boot(worker.node, self.control)
         network.prepare(self.lab, self.control)
         self.control.start_api()
         for worker in self.workers:
             worker.start_containerd()
         for worker in self.workers:
             worker.await_containerd()
-            for archive_of in (images, *network.images()):
-                worker.import_images(archive_of)
+            for one in self._images:
+                worker.import_images(one)
         self.control.await_api()
         self.control.start_controllers()
         for worker in self.workers:

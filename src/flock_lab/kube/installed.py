@@ -25,20 +25,27 @@ _READY = 90.0
 
 
 class Installed:
-    """A ``Network`` for ``Cluster.up``; ``nodes``: the numbers of those that it is for, all if none is named (R16)."""
-
-    def __init__(self, nodes: Sequence[int] = ()) -> None:
-        self._numbers = frozenset(nodes)
+    """A ``Network`` for ``Cluster.up``."""
 
     def images(self) -> Sequence[Path]:
         return image.archives()
 
-    def prepare(self, lab: Lab, control: ControlPlane) -> None:  # noqa: ARG002 - others need it
-        for node in self._nodes(lab):
-            node.batch(api_routes(node))
+    def boot(self, node: Node, control: ControlPlane) -> None:  # noqa: ARG002 - others need it
+        node.batch(api_routes(node))
+
+    def prepare(self, lab: Lab, control: ControlPlane) -> None:
+        """Nothing more."""
 
     def start(self, lab: Lab, control: ControlPlane) -> None:
-        """Apply, label the nodes, give each its NodeConfig, and wait until the router's routes are there."""
+        """Apply, give every node its NodeConfig and its label, and wait until the router's routes are there."""
+        self.apply(lab, control)
+        for node in lab.nodes:
+            self.adopt(node, control)
+        for node in lab.nodes:
+            self.await_routes(node)
+
+    def apply(self, lab: Lab, control: ControlPlane) -> None:
+        """What an operator applies; no node runs flock yet."""
         lab.router.start_bird()
         kubectl(lab, "apply", "--kustomize", str(DEPLOY))
         # No ClusterIP can be reached before BGP has brought a default route (docs/install-kubernetes.md).
@@ -46,17 +53,17 @@ class Installed:
                 f"KUBERNETES_SERVICE_HOST={control.options.api_address}", f"KUBERNETES_SERVICE_PORT={PORT}")
         crd = "customresourcedefinition/nodeconfigs.flock.fritzlab.net"
         kubectl(lab, "wait", "--for=condition=Established", "--timeout=30s", crd)
-        for node in self._nodes(lab):
-            wait_until(lambda: control.api.find(NODE_CONFIGS) is not None, 20.0, "the CRD's objects")
-            control.api.create(NODE_CONFIGS, yaml.safe_load(manifests.node_config(node.plan)))
-            wait_until(lambda node=node: control.api.find(f"{_NODES}/{node.name}"), _READY,  # type: ignore[misc]
-                       f"the Node {node.name}")
-            control.api.merge(f"{_NODES}/{node.name}", {"metadata": {"labels": {LABEL: ""}}})
-        for node in self._nodes(lab):
-            wait_until(lambda node=node: has_defaults(node), _READY, f"the default routes of {node.name}")  # type: ignore[misc]
 
-    def _nodes(self, lab: Lab) -> Sequence[Node]:
-        return [node for node in lab.nodes if not self._numbers or node.plan.number in self._numbers]
+    def adopt(self, node: Node, control: ControlPlane) -> None:
+        """A NodeConfig and the label: from now on that node is flock's (R16)."""
+        wait_until(lambda: control.api.find(NODE_CONFIGS) is not None, 20.0, "the CRD's objects")
+        control.api.create(NODE_CONFIGS, yaml.safe_load(manifests.node_config(node.plan)))
+        wait_until(lambda: control.api.find(f"{_NODES}/{node.name}"), _READY, f"the Node {node.name}")
+        control.api.merge(f"{_NODES}/{node.name}", {"metadata": {"labels": {LABEL: ""}}})
+
+    def await_routes(self, node: Node) -> None:
+        """Wait until its BIRD has learned the router's default routes."""
+        wait_until(lambda: has_defaults(node), _READY, f"the default routes of {node.name}")
 
 
 def kubectl(lab: Lab, *words: str) -> str:

@@ -1,6 +1,7 @@
 """What gives a cluster's pods their network: flock, as on any lab node, or the reference plugins with static routes.
 
-``prepare`` comes before any daemon, ``start`` once the API server is ready.
+``boot`` is what a node does at each of its starts, before any daemon; ``prepare`` is done once, after that; ``start``
+once the API server is ready.
 
 If the process dies on any line: all of it is in the hosts' namespaces.
 """
@@ -28,6 +29,7 @@ from flock_lab.plan import UPLINK, WORLD
 NODE_CONFIGS = "/apis/flock.fritzlab.net/v1alpha1/nodeconfigs"
 KUBECONFIG = "/etc/flock/kubeconfig"
 DEBIAN_PLUGINS = Path("/usr/lib/cni")
+PTP_CONFLIST = "10-ptp.conflist"
 _CHAINED = ("loopback", "portmap", "bandwidth")
 _REFERENCE = ("loopback", "portmap", "ptp", "host-local")
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -38,6 +40,7 @@ class Network(Protocol):
     """One way to give pods a network. ``images`` are archives that its nodes need beside the cluster's own."""
 
     def images(self) -> Sequence[Path]: ...
+    def boot(self, node: Node, control: ControlPlane) -> None: ...
     def prepare(self, lab: Lab, control: ControlPlane) -> None: ...
     def start(self, lab: Lab, control: ControlPlane) -> None: ...
 
@@ -52,13 +55,15 @@ class Flock:
     def images(self) -> Sequence[Path]:
         return ()
 
+    def boot(self, node: Node, control: ControlPlane) -> None:
+        _install(node, built("plugins"), _CHAINED)
+        node.batch(api_routes(node))
+        if self._user is not None:
+            node.path(KUBECONFIG).write_text(control.kubeconfig(self._user))
+            node.source = ("--kubeconfig", KUBECONFIG)
+
     def prepare(self, lab: Lab, control: ControlPlane) -> None:
-        for node in lab.nodes:
-            _install(node, built("plugins"), _CHAINED)
-            node.batch(api_routes(node))
-            if self._user is not None:
-                node.path(KUBECONFIG).write_text(control.kubeconfig(self._user))
-                node.source = ("--kubeconfig", KUBECONFIG)
+        """Nothing more."""
 
     def start(self, lab: Lab, control: ControlPlane) -> None:
         if self._user is not None:
@@ -73,23 +78,27 @@ class Flock:
 class Reference:
     """ptp and host-local, the plugins that flock is compared with; every route is static."""
 
-    def __init__(self, families: Sequence[Family]) -> None:
+    def __init__(self, families: Sequence[Family], nodes: Sequence[int] = ()) -> None:
+        """``nodes``: the numbers of those that it is for; all, if none is named."""
         self._families = tuple(families)
+        self._numbers = frozenset(nodes)
 
     def images(self) -> Sequence[Path]:
         return ()
 
-    def prepare(self, lab: Lab, control: ControlPlane) -> None:  # noqa: ARG002 - the other one needs it
-        for node in lab.nodes:
-            _install(node, DEBIAN_PLUGINS, _REFERENCE)
-            node.sysctl("net/ipv4/ip_forward", 1)
-            node.sysctl("net/ipv6/conf/all/forwarding", 1)
-            links = node.plan.links.values()
-            node.batch([*api_routes(node), *(f"route add default via {link.router} dev {UPLINK}" for link in links)])
-            node.path(CNI_CONF_DIR / "10-ptp.conflist").write_text(documents.ptp(node.plan, self._families))
+    def boot(self, node: Node, control: ControlPlane) -> None:  # noqa: ARG002 - the other ones need it
+        _install(node, DEBIAN_PLUGINS, _REFERENCE)
+        node.sysctl("net/ipv4/ip_forward", 1)
+        node.sysctl("net/ipv6/conf/all/forwarding", 1)
+        links = node.plan.links.values()
+        node.batch([*api_routes(node), *(f"route add default via {link.router} dev {UPLINK}" for link in links)])
+        node.path(CNI_CONF_DIR / PTP_CONFLIST).write_text(documents.ptp(node.plan, self._families))
+
+    def prepare(self, lab: Lab, control: ControlPlane) -> None:  # noqa: ARG002 - the other ones need it
         lab.router.batch([
             f"route add {node.plan.cidrs[family]} via {link.node}"
-            for node in lab.nodes for family, link in node.plan.links.items()])
+            for node in lab.nodes if not self._numbers or node.plan.number in self._numbers
+            for family, link in node.plan.links.items()])
 
     def start(self, lab: Lab, control: ControlPlane) -> None:
         """Nothing runs."""
