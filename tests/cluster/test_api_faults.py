@@ -3,15 +3,15 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
 from flock.api.crd import node_config_crd
-from flock.cluster.client import MERGE_PATCH, ApiClient, Patience
+from flock.cluster.client import MERGE_PATCH, ApiClient, Params, Patience
+from flock.cluster.errors import ApiGone
 from flock.cluster.kube import KubeSource
 from flock.cluster.view import Snapshot
 from flock.errors import FlockError
@@ -152,17 +152,78 @@ async def test_a_pod_is_waited_for(world: World) -> None:
     assert (await wait).name == "late"
 
 
-async def test_what_went_while_etcd_forgot_is_found_by_a_new_list(tmp_path: Path) -> None:
-    with real_api.running(tmp_path, "--watch-cache=false") as real:
-        async for world in opened(real):
-            for name in ("a", "b"):
-                await world.pod(name)
-            await world.until(lambda now: len(now.pods) == 2)
-            lists = world.lists()["pods"]
-            world.source.close()
-            await world.remove("a")
-            await world.pod("c")
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_api.RealApi]:
+    """An API server that answers from etcd alone: what that has forgotten, it has too."""
+    with real_api.running(tmp_path_factory.mktemp("forgetful"), "--watch-cache=false") as one:
+        yield one
+
+
+@pytest_asyncio.fixture
+async def forgetful_world(forgetful: real_api.RealApi) -> AsyncIterator[World]:
+    async for one in opened(forgetful):
+        yield one
+
+
+async def test_what_went_while_etcd_forgot_is_found_by_a_new_list(
+        forgetful_world: World) -> None:
+    world = forgetful_world
+    for name in ("a", "b"):
+        await world.pod(name)
+    await world.until(lambda now: len(now.pods) == 2)
+    lists = world.lists()["pods"]
+    world.source.close()
+    await world.remove("a")
+    await world.pod("c")
+    await world.compact()
+    await world.source.start()
+    await world.until(lambda now: {name for _, name in now.pods} == {"b", "c"})
+    assert world.lists()["pods"] == lists + 1
+
+
+class Interrupted(ApiClient):
+    """Reads pods one by one; after the first page of the first list etcd forgets that list."""
+
+    def __init__(self, real: real_api.RealApi) -> None:
+        super().__init__(real.access, SystemClock())
+        self.forget: Callable[[], Awaitable[None]] | None = None
+        self.refused: list[str] = []
+
+    async def page(self, path: str, params: Params, limit: int = 500, continue_: str = "") -> bytes:
+        if self.forget is None or path != "/api/v1/pods":
+            return await super().page(path, params, limit, continue_)
+        try:
+            answer = await super().page(path, params, 1, continue_)
+        except ApiGone as error:
+            self.refused.append(str(error))
+            self.forget = None
+            raise
+        await self.forget()
+        return answer
+
+
+async def test_410_in_the_middle_of_a_list_begins_it_anew(
+        forgetful: real_api.RealApi, forgetful_world: World) -> None:
+    world = forgetful_world
+    for name in ("x", "y", "z"):
+        await world.pod(name)
+    client = Interrupted(forgetful)
+
+    async def forget() -> None:
+        if ("default", "x") in world.view.snapshot.pods:
+            await world.remove("x")
+            await world.until(lambda now: ("default", "x") not in now.pods)
             await world.compact()
-            await world.source.start()
-            await world.until(lambda now: {name for _, name in now.pods} == {"b", "c"})
-            assert world.lists()["pods"] == lists + 1
+
+    await world.until(lambda now: ("default", "x") in now.pods)
+    client.forget = forget
+    source = KubeSource(client, NODE, asyncio.get_running_loop())
+    await source.start()
+    async with asyncio.timeout(60):
+        await source.listed()
+    assert len(client.refused) == 1, "the server forgot the list between two of its pages"
+    names = {name for _, name in source.view.snapshot.pods}
+    assert {"y", "z"} <= names
+    assert "x" not in names
+    source.close()
+    await client.close()
