@@ -118,6 +118,17 @@ async def test_R14_a_former_CIDR_without_pods_goes_at_once_and_pods_that_go_are_
     assert not world.left.hosts
 
 
+async def test_R14_a_pod_that_was_under_way_at_the_change_is_found_too(world: World) -> None:
+    world.configure(*OLD)
+    await world.left.announce()
+    world.configure(*NEW)
+    await world.left.announce()
+    await world.clock.advance(50)
+    world.add(entry(7))
+    await world.left.announce()
+    assert len(world.left.hosts) == 2
+
+
 async def test_without_a_NodeConfig_what_was_announced_stays_so(world: World) -> None:
     world.configure(*OLD, host_routes=["10.64.1.0/28"])
     world.add(entry(7))

@@ -24,6 +24,10 @@ from flock.model.family import FAMILIES, Address, Network, family_of
 from flock.model.ids import AttachmentKey
 
 PATIENCE = 5.0
+LONGEST_ADD = 60.0
+"""Seconds after a change in which a pod that was under way may still come with an address of before."""
+
+SLICE = 50
 
 log = logging.getLogger("flock.node")
 
@@ -41,6 +45,7 @@ class LeftBehind:
         self._cidrs: tuple[Network, ...] = ()
         self._former: tuple[Network, ...] = ()
         self._until = 0.0
+        self._watchful_until = 0.0
         self._lock = asyncio.Lock()
         self.settled: Callable[[str], object] = str
         """Called when the former summaries may go."""
@@ -62,7 +67,7 @@ class LeftBehind:
             if spec is None:
                 return
             before = self._state.left_behind
-            self._look(spec)
+            await self._look(spec)
             changed = before ^ self._state.left_behind
             keys = [entry.key for entry in self._state.store.committed()
                     if changed and not changed.isdisjoint(entry.addresses())]
@@ -74,19 +79,32 @@ class LeftBehind:
             self._former = ()
             self.settled("pods of a former CIDR are announced one by one")
 
-    def _look(self, spec: NodeConfigSpec) -> None:
+    async def _look(self, spec: NodeConfigSpec) -> None:
         state = self._state
         state.last_spec = spec
+        now = state.clock.monotonic()
         cidrs = all_cidrs(spec)
-        left = find_left_behind(state.store.committed(), cidrs)
+        if cidrs == self._cidrs and not state.left_behind and now >= self._watchful_until:
+            return
+        left = await self._find(cidrs)
         if cidrs != self._cidrs:
             self._former = tuple(
                 cidr for cidr in self._cidrs if cidr not in cidrs and any(_in_any(one, (cidr,)) for one in left))
-            self._until = state.clock.monotonic() + PATIENCE
+            self._until = now + PATIENCE
+            self._watchful_until = now + LONGEST_ADD
             self._cidrs = cidrs
         if left - state.left_behind:
             log.info("pods outlive their CIDR, each is announced by itself", extra=ctx(addresses=len(left)))
         state.left_behind = left
+
+    async def _find(self, cidrs: tuple[Network, ...]) -> frozenset[Address]:
+        """In slices of about a millisecond, between which an ADD has its turn."""
+        committed = self._state.store.committed()
+        found: set[Address] = set()
+        for start in range(0, len(committed), SLICE):
+            found |= find_left_behind(committed[start:start + SLICE], cidrs)
+            await asyncio.sleep(0)
+        return frozenset(found)
 
     def _mend(self, key: AttachmentKey) -> None:
         state = self._state
