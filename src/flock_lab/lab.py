@@ -89,8 +89,9 @@ class Lab:
         old = self.node(number)
         old.leave()
         old.mark.kill()
-        _collect([self._holders[number]])
+        # A PID namespace ends once all that was started in it is reaped.
         old.collect_ended()
+        _collect([self._holders[number]])
         wait_until(lambda: not self.router.has_port(old.plan), _REBOOT, f"the end of the cable to {old.name}")
         self._holders[number] = process = holder.start(self.record, old.name)
         mark = holder.await_ready(self.record, old.name, process)
