@@ -3,6 +3,7 @@
 If the process dies on any line: run it again; each step is done or not, and none of them twice.
 """
 
+import shutil
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ import click
 from flock.agent.summaries import ensure_summaries
 from flock.cni.install import remove_conflist
 from flock.cni.programs import install_programs, remove_programs
-from flock.errors import FlockFailure
+from flock.errors import FlockFailure, IOFailure
 from flock.model import ownership as own
 from flock.routing.masquerade_table import MasqueradeTable
 
@@ -36,7 +37,7 @@ def install(source: Path, bin_dir: Path) -> None:
 @node.command()
 @click.option("--force", is_flag=True, help="Even if there are pods; they lose their network.")
 def clean(force: bool) -> None:
-    """Take flock off this node: its configuration for the runtime first, then its programs, routes and tables.
+    """Take flock off this node: its configuration for the runtime, its programs, routes, tables and files.
 
     The agent and BIRD must have ended. Pods that have addresses of flock's keep it from going, unless it is forced.
     """
@@ -51,3 +52,22 @@ def clean(force: bool) -> None:
         click.echo(f"removed    blackhole {change.removesuffix(' removed')}")
     if MasqueradeTable().remove():
         click.echo("removed    the nft table of masquerade4")
+    for folder in (own.RUN_DIR, own.BIRD_CONFIG.parent):
+        if _empty(folder):
+            click.echo(f"emptied    {folder}")
+
+
+def _empty(folder: Path) -> bool:
+    """Remove what is in a folder of flock's own; the folder may be a mount, and stays."""
+    try:
+        entries = list(folder.iterdir())
+        for entry in entries:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise IOFailure(f"{folder} can't be emptied", error.strerror or str(error)) from error
+    return bool(entries)
