@@ -9,11 +9,11 @@ from tests.kube.namespaces import Namespace
 from tests.kube.test_install import pods
 
 from flock.model.family import FAMILIES, family_of
-from flock.model.ownership import CNI_BIN_DIR, CNI_CONF_DIR, CONFLIST_NAME, SHIM_NAME
+from flock.model.ownership import CNI_BIN_DIR, CNI_CONF_DIR, CONFLIST_NAME, PROTO_ANNOUNCED, RUN_DIR, SHIM_NAME
 from flock.testing.wait import wait_until
 from flock_lab.kube.cluster import Cluster, condition
 from flock_lab.kube.control import ControlPlane
-from flock_lab.kube.installed import Installed
+from flock_lab.kube.installed import DEPLOY, LABEL, Installed
 from flock_lab.kube.networks import PTP_CONFLIST, Reference
 from flock_lab.kube.plan import ClusterOptions, PodNetwork
 from flock_lab.lab import Lab
@@ -91,3 +91,18 @@ def move(cluster: Cluster, network: Both) -> None:
     worker.node.path(CNI_CONF_DIR / PTP_CONFLIST).unlink()
     wait_until(lambda: condition(cluster.node(worker.name), "NetworkUnavailable") == "False", DEADLINE, "R6")
     assert condition(cluster.node(worker.name), "Ready") == "True"
+
+
+def test_a_node_is_taken_off_flock_again(mixed: tuple[Cluster, Both]) -> None:
+    """What docs/install-kubernetes.md says of one node."""
+    cluster, _ = mixed
+    node = cluster.worker(OURS).node
+    cluster.kubectl("label", "node", node.name, f"{LABEL}-")
+    wait_until(lambda: node.name not in [pod["spec"]["nodeName"] for component in ("agent", "bird")
+                                         for pod in pods(cluster, component)], DEADLINE, "the end of agent and BIRD")
+    cluster.kubectl("apply", "--kustomize", str(DEPLOY.parent / "clean"))
+    cluster.kubectl("label", "node", node.name, "flock.fritzlab.net/clean=")
+    wait_until(lambda: not node.path(CNI_CONF_DIR / CONFLIST_NAME).exists(), DEADLINE, "no conflist any more")
+    wait_until(lambda: not node.path(CNI_BIN_DIR / "portmap").exists(), DEADLINE, "no programs any more")
+    wait_until(lambda: not list(node.path(RUN_DIR).iterdir()), DEADLINE, "an empty /run/flock")
+    assert node.run("ip", "-6", "route", "show", "proto", str(PROTO_ANNOUNCED)).stdout == ""
