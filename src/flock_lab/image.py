@@ -141,18 +141,9 @@ class _Buildah:
             self._run("pull", "--quiet", wanted)
             self._run("tag", wanted, BASE)
             return
-        tar = self._scratch / "base.tar"
-        packages = ",".join((FILES / "packages.txt").read_text().split())
-        _say(f"making a Debian {SUITE}")
-        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", "--skip=output/dev",
-                        "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-                        "--dpkgopt=path-exclude=/usr/share/man/*",
-                        '--customize-hook=rm -rf "$1"/var/cache/apt "$1"/var/lib/apt/lists/*', SUITE, str(tar)],
-                       check=True)
         container = self._run("from", "scratch")
-        self._run("add", "--quiet", container, str(tar), "/")
+        self._run("add", "--quiet", container, str(_debian()), "/")
         self._run("commit", "--quiet", "--rm", container, BASE)
-        tar.unlink()
 
     def _run(self, verb: str, *words: str, check: bool = True) -> str:
         done = subprocess.run(["buildah", *self._options, verb, *words], check=False, capture_output=True,
@@ -160,6 +151,22 @@ class _Buildah:
         if check and done.returncode:
             raise RuntimeError(f"buildah {verb} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
         return done.stdout.strip()
+
+
+def _debian() -> Path:
+    """A Debian with the packages that both images need, made once from its packages."""
+    packages = ",".join((FILES / "packages.txt").read_text().split())
+    tar = _folder() / f"debian-{hashlib.sha256(f'{SUITE} {packages}'.encode()).hexdigest()[:16]}.tar"
+    if not tar.exists():
+        _say(f"making a Debian {SUITE}, once for this machine")
+        temporary = tar.with_name(f"new-{tar.name}")
+        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", "--skip=output/dev",
+                        "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+                        "--dpkgopt=path-exclude=/usr/share/man/*",
+                        '--customize-hook=rm -rf "$1"/var/cache/apt "$1"/var/lib/apt/lists/*', SUITE, str(temporary)],
+                       check=True)
+        temporary.replace(tar)
+    return tar
 
 
 @contextmanager
