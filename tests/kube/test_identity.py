@@ -142,7 +142,7 @@ def asks_for_a_network(worker: Worker) -> bool:
 
 def test_many_namespaces_that_come_with_their_pods_are_all_obeyed(cluster: Cluster, worker: Worker) -> None:
     """The informers of pods and namespaces are two watches, and either may be ahead."""
-    names = [f"rush-{number}" for number in range(8)]
+    names = [f"rush-{number}" for number in range(5)]
     for name in names:
         cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name, "annotations": annotated(ipv4="false")}})
         namespace = Namespace(cluster=cluster, name=name)

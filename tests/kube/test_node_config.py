@@ -19,6 +19,7 @@ from tests.kube.flocks import (
 )
 from tests.kube.namespaces import Namespace, RunningPod
 
+from flock.errors import AgentUnavailable
 from flock.model.family import FAMILIES, Family, Network
 from flock.model.ownership import ALIVE_FILE, BIRD_CONFIG
 from flock.testing.wait import wait_until
@@ -199,11 +200,10 @@ def test_R2_a_first_agent_without_a_NodeConfig_starts_once_there_is_one(
     node.start_agent()
     shared_namespace.create(objects.pod("first", objects.pod_spec(objects.web(), node=NAME)))
     wait_until(lambda: said(node, "waiting for the NodeConfig"), 20.0, "an agent that says what it waits for")
-    cluster.await_node(NAME, ready="False")
     assert not said(node, "runtime ready")
+    assert node.status().code == AgentUnavailable.code
     make_node_config(cluster, NAME, spec)
     node.wait_ready()
-    cluster.await_node(NAME)
     must_talk(shared_namespace, far, shared_namespace.await_pod("first"))
 
 
