@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup venv shim lock lint test test-cluster conformance bench soak demo image cluster clean
+.PHONY: help setup venv shim lock lint test test-cluster cluster-agents cluster-installed conformance bench soak demo image cluster clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
@@ -46,8 +46,14 @@ test-cluster:  ## real runtimes (containerd, podman, cnitool), and real Kubernet
 	@scripts/setup packages cluster-packages image-packages e2e-root venv shim
 	@$(BIN)/python -m flock_lab.gobuild
 	@$(BIN)/python -m flock_lab.image
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line cluster-agents cluster-installed
+
+# Two clusters at once: each mostly waits. In the first flock's agents are processes that tests stop and start.
+cluster-agents:
 	$(PYTEST) tests/cluster -m "not soak and not versions" $(ARGS)
 	FLOCK_KUBE_NETWORK=flock $(PYTEST) tests/kube -m "flock_alone and not soak" $(ARGS)
+
+cluster-installed:
 	FLOCK_KUBE_NETWORK=installed $(PYTEST) tests/kube -m "not flock_alone and not soak" $(ARGS)
 
 conformance:  ## upstream's e2e specs on a cluster of each family order; every supported BIRD. SPECS='--primary ipv6'
