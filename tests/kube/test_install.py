@@ -9,7 +9,7 @@ from tests.kube.namespaces import Namespace
 from flock.model.ownership import CNI_BIN_DIR, CNI_CONF_DIR, CONFLIST_NAME
 from flock.testing.wait import wait_until
 from flock_lab.kube.cluster import Cluster, condition
-from flock_lab.kube.installed import NAMESPACE
+from flock_lab.kube.installed import DEPLOY, NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.installed]
 
@@ -94,3 +94,17 @@ def test_bird_has_no_account_and_the_roots_are_read_only(cluster: Cluster) -> No
     for pod in pods(cluster, "bird"):
         assert "serviceaccount" not in json.dumps(pod["spec"].get("volumes"))
         assert not pod["spec"]["containers"][0]["securityContext"].get("privileged")
+
+
+@pytest.mark.parametrize("folder", ["kubernetes", "k3s", "clean"])
+def test_every_folder_of_manifests_is_taken_by_the_api_server(cluster: Cluster, folder: str) -> None:
+    said = cluster.kubectl("apply", "--dry-run=server", "--kustomize", str(DEPLOY.parent / folder)).stdout
+    assert "daemonset.apps/flock-" in said
+
+
+def test_the_k3s_folder_changes_the_hosts_folders_and_nothing_else(cluster: Cluster) -> None:
+    plain, k3s = (cluster.kubectl("kustomize", str(DEPLOY.parent / folder)).stdout.splitlines()
+                  for folder in ("kubernetes", "k3s"))
+    assert [line.strip() for line in k3s if line not in plain] == [
+        "path: /var/lib/rancher/k3s/data/cni", "path: /var/lib/rancher/k3s/agent/etc/cni/net.d"]
+    assert len(plain) == len(k3s)
