@@ -63,8 +63,9 @@ conformance:  ## upstream's e2e specs on a cluster of each family order; every s
 	$(PYTEST) -m versions --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 	$(BIN)/python -m flock_lab.kube.conformance $(SPECS)
 
-bench:  ## flock and the reference plugins side by side; ONLY=cni for one group
-	@scripts/setup packages cluster-packages venv shim
+bench:  ## flock and the reference plugins side by side; ONLY=cni for one group (cni, store, routing, kube)
+	@scripts/setup packages cluster-packages e2e-root venv shim
+	@$(BIN)/python -m flock_lab.gobuild
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
 soak:  ## 10,000 kills of the agent, and the fuzzers for hours; FLOCK_KILLS and FLOCK_FUZZ_SECONDS say how long

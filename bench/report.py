@@ -14,14 +14,17 @@ LATEST = Path(__file__).with_name("latest.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One line: ``ours`` and, where the bar is relative, ``theirs``; ``least`` turns the bar into a lower bound."""
+    """One line: ``ours`` and, where the bar is relative, ``theirs``; ``least`` turns the bar into a lower bound.
+
+    Without a bar it is only told.
+    """
 
     name: str
     group: str
     ours: float
     theirs: float | None = None
     unit: str
-    bar: float
+    bar: float | None = None
     least: bool = False
 
     @property
@@ -31,6 +34,8 @@ class Figure:
     @property
     def ok(self) -> bool:
         judged = self.ours if self.ratio is None else self.ratio
+        if self.bar is None:
+            return True
         return judged >= self.bar if self.least else judged <= self.bar
 
     def entry(self) -> dict[str, object]:
@@ -45,7 +50,7 @@ class Figure:
         sign = "≥" if self.least else "≤"
         return (
             self.group, self.name, _number(self.ours), _number(self.theirs), self.unit, _number(self.ratio),
-            f"{sign} {self.bar:g}", "ok" if self.ok else "FAILS",
+            *(("–", "") if self.bar is None else (f"{sign} {self.bar:g}", "ok" if self.ok else "FAILS")),
         )
 
 

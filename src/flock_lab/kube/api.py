@@ -8,11 +8,13 @@ If the process dies on any line: the connection is closed by the kernel.
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flock.model.family import Address
 from flock_lab.host import Host
+from flock_lab.inside import Entrance
 from flock_lab.kube.plan import PORT
 
 _LIMIT = 15.0
@@ -68,6 +70,30 @@ class Api:
         except ApiFailure as error:
             if error.code != 404:
                 raise
+
+    def watch(self, path: str, see: Callable[[float, Document], bool], limit: float = 60.0) -> None:
+        """Hand each event to ``see`` with the moment (monotonic) at which it came, until that says False.
+
+        Blocks, on a connection and a thread of its own inside the host; ``limit`` is the longest silence.
+        """
+        entrance = Entrance(self._host.mark.pid)
+        try:
+            entrance.call(lambda: self._watch(path, see, limit))
+        finally:
+            entrance.close()
+
+    def _watch(self, path: str, see: Callable[[float, Document], bool], limit: float) -> None:
+        connection = http.client.HTTPSConnection(str(self._address), PORT, timeout=limit, context=self._context)
+        try:
+            connection.request("GET", f"{path}?watch=1", headers={"Authorization": f"Bearer {self._token}"})
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise ApiFailure(response.status, response.read().decode(errors="replace")[:1000])
+            while line := response.readline():
+                if not see(time.monotonic(), json.loads(line)):
+                    return
+        finally:
+            connection.close()
 
     def ready(self) -> bool:
         """Whether the server says that it is; False for one that doesn't answer."""

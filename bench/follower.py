@@ -1,4 +1,4 @@
-"""A program for ``test_scale``: all that an agent has in memory, and a source that follows every pod of a cluster.
+"""A program for ``bench.scale``: all that an agent has in memory, and a source that follows every pod of a cluster.
 
 Answers each line that it reads with one of JSON: ``raw`` reads the pods' pages and keeps nothing, ``follow`` begins to
 follow and waits until the view is complete, anything else just counts.
