@@ -69,8 +69,11 @@ def render(figures: Sequence[Figure]) -> str:
 
 
 def write(figures: Sequence[Figure], path: Path = LATEST) -> None:
-    """Replace latest.json."""
-    path.write_text(json.dumps([figure.entry() for figure in figures], indent=1, ensure_ascii=False) + "\n")
+    """Replace the measured groups in latest.json; those that were left out keep what was measured last."""
+    groups = {figure.group for figure in figures}
+    former = json.loads(path.read_text()) if path.exists() else []
+    entries = [entry for entry in former if entry["group"] not in groups] + [figure.entry() for figure in figures]
+    path.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
 
 
 def median(values: Iterable[float]) -> float:

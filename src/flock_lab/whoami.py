@@ -1,4 +1,4 @@
-"""Runs inside a lab: ``whoami.py serve`` tells everyone where he came from; ``ask`` and ``talk`` ask it.
+"""Runs inside a lab: ``whoami.py serve`` tells everyone where he came from; the others ask it.
 
 Standard library alone, and no flock: it stands for the programs of users and of the world.
 """
@@ -71,13 +71,28 @@ def talk(target: str) -> None:
             pause.wait(0.02)
 
 
+def knock(target: str) -> None:
+    """Datagrams from one port, one every 20 ms, until one is answered."""
+    print("knocking", flush=True)
+    with socket.socket(socket.AF_INET6 if ":" in target else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(0.02)
+        sock.connect((target, PORT))
+        while True:
+            with contextlib.suppress(OSError):
+                sock.sendall(b"\n")
+                print(sock.recv(100).decode(), end="", flush=True)
+                return
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve"]:
             serve()
         case ["talk", target]:
             talk(target)
+        case ["knock", target]:
+            knock(target)
         case [kind, target]:
             ask(kind, target)
         case _:
-            sys.exit("whoami.py serve | talk TARGET | tcp TARGET | udp TARGET")
+            sys.exit("whoami.py serve | talk TARGET | knock TARGET | tcp TARGET | udp TARGET")

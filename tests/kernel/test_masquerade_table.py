@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import select
+import subprocess
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -133,3 +134,40 @@ def test_the_listing_is_the_same_however_often_it_is_written(node: Netns) -> Non
     write(node, LARGE)
     assert listed(node) == before
     assert re.search(r'oifname != "flk\*" masquerade fully-random', before)
+
+
+PORTS = ("--reply-port-src", "53", "--reply-port-dst", "1000")
+FLOWS = {
+    "vain": ("10.64.1.5", "203.0.113.9", []),
+    "vain, another": ("10.64.1.200", "198.51.100.7", []),
+    "answered": ("10.64.1.6", "203.0.113.9", ["-u", "SEEN_REPLY"]),
+    "translated": ("10.64.1.7", "203.0.113.9", ["-r", "203.0.113.9", "-q", "192.0.2.11", *PORTS]),
+    "of another node": ("10.64.2.5", "203.0.113.9", []),
+    "to another node's pod": ("10.64.1.8", "10.64.2.9", []),
+    "to a Service": ("10.64.1.9", "10.96.0.10", ["-r", "10.64.2.9", "-q", "10.64.1.9", *PORTS]),
+    "to a Service outside": ("10.64.1.10", "10.96.0.10", ["-r", "192.0.2.99", "-q", "10.64.1.10", *PORTS]),
+}
+GONE = {"vain", "vain, another", "to a Service outside"}
+
+
+def test_flows_that_began_in_vain_are_forgotten_and_no_others(node: Netns) -> None:
+    """conntrack's own program makes them and lists what is left."""
+    cluster = (IPv4Network("10.64.1.0/24"), IPv4Network("10.64.2.0/24"))
+    for source, target, more in FLOWS.values():
+        node.command("conntrack", "-I", "-p", "udp", "-s", source, "-d", target, "--sport", "1000", "--dport", "53",
+                     "-t", "60", *more)
+    forgotten = node.run(lambda: MasqueradeTable().forget_untranslated(
+        Masquerade(sources=SMALL.sources, cluster=cluster)))
+    left = node.command("conntrack", "-L").stdout
+    assert forgotten == len(GONE)
+    assert {name for name, (source, _, _) in FLOWS.items() if f"src={source} " not in left} == GONE
+
+
+def test_many_flows_are_looked_through(node: Netns) -> None:
+    lines = [f"-I -p udp -s 10.64.1.{number % 250} -d 203.0.{number // 250}.9 --sport 1000 --dport 53 -t 60"
+             for number in range(5000)]
+    done = subprocess.run(node.argv(["conntrack", "-R", "-"]), input="\n".join(lines), text=True, capture_output=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    assert node.run(lambda: MasqueradeTable().forget_untranslated(SMALL)) == 5000
+    assert node.command("conntrack", "-C").stdout.strip() == "0"

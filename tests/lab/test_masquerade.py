@@ -175,6 +175,24 @@ def test_without_it_the_world_has_no_way_back(changing: Ground) -> None:
     assert changing.seen(OUTSIDE[Family.IPV4]) == changing.node_address
 
 
+def test_who_knocks_since_before_it_was_switched_on_is_let_in(changing: Ground) -> None:
+    """Where something else keeps conntrack at work, a flow is judged by its first packet alone."""
+    node = changing.node
+    node.run("nft", "add table ip other; add chain ip other post { type nat hook postrouting priority srcnat; }; "
+                    "add rule ip other post meta mark 0x4000 masquerade")
+    node.write_config()
+    changing.await_table(there=False)
+    knocking = node.pipe(sys.executable, WHOAMI, "knock", str(OUTSIDE[Family.IPV4]), netns=changing.pod.netns)
+    assert knocking.stdout is not None
+    assert knocking.stdout.readline() == b"knocking\n"
+    pod = f"src={changing.pod_address} dst={OUTSIDE[Family.IPV4]}"
+    wait_until(lambda: pod in node.run("conntrack", "-L", "-p", "udp").stdout, 10.0, "a flow in vain")
+    node.write_config({"masquerade4": True})
+    answer = knocking.communicate(timeout=20.0)[0].decode().strip()
+    assert answer.removeprefix("::ffff:") == changing.node_address
+    node.run("nft", "delete table ip other")
+
+
 def test_a_restart_moves_no_flow_and_writes_nothing(changing: Ground, talk: Talk) -> None:
     before = changing.table()
     changing.node.kill_agent()

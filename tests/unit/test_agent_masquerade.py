@@ -43,6 +43,8 @@ class FakeTable:
         self.reads = 0
         self.foreign = False
         self.broken = ""
+        self.broken_flows = False
+        self.forgotten: list[Masquerade] = []
 
     def read(self) -> TableState | None:
         self.reads += 1
@@ -61,6 +63,12 @@ class FakeTable:
     def put(self, masquerade: Masquerade) -> None:
         self.holds = masquerade
         self.now = TableState(flags=0, chain=HOOKED, comments=(masquerade.mark,), raw=f"{len(self.writes)}".encode())
+
+    def forget_untranslated(self, masquerade: Masquerade) -> int:
+        self.forgotten.append(masquerade)
+        if self.broken_flows:
+            raise IOFailure("no conntrack")
+        return 3
 
     def remove(self) -> bool:
         there, self.now, self.holds = self.now is not None, None, None
@@ -141,6 +149,18 @@ async def test_it_is_written_once_and_then_left_alone(world: World) -> None:
     assert (held.sources, held.cluster) == ((OWN,), (OWN, OTHER))
     await world.loop.run()
     assert len(world.table.writes) == 1
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_flows_that_began_without_it_begin_anew_after_each_writing(world: World, broken: bool) -> None:
+    world.table.broken_flows = broken
+    await world.runs(OTHER)
+    await world.loop.run()
+    assert world.table.forgotten == world.table.writes
+    world.table.now = None
+    await world.loop.run()
+    assert world.table.forgotten == world.table.writes
+    assert world.loop.error == ""
 
 
 async def test_a_restart_finds_it_right_and_writes_nothing(world: World) -> None:

@@ -36,6 +36,8 @@ class Table(Protocol):
 
     async def write(self, masquerade: Masquerade, *, anew: bool) -> None: ...
 
+    def forget_untranslated(self, masquerade: Masquerade) -> int: ...
+
     def remove(self) -> bool: ...
 
 
@@ -169,8 +171,19 @@ class MasqueradeLoop:
         anew = seen is not None and await asyncio.to_thread(self._table.foreign_chains)
         await self._table.write(wanted, anew=anew)
         self._tell(wanted, differences)
+        await self._forget(wanted)
         seen = await asyncio.to_thread(self._table.read)
         self._remember(wanted, seen.raw if seen is not None and not table_differences(wanted, seen) else b"")
+
+    async def _forget(self, wanted: Masquerade) -> None:
+        """A failure costs some flows that were begun in vain a while, and no more."""
+        try:
+            forgotten = await asyncio.to_thread(self._table.forget_untranslated, wanted)
+        except FlockError as error:
+            log.warning("flows that began untranslated stay so", extra=ctx(error=error))
+            return
+        if forgotten:
+            log.info("flows that began untranslated begin anew", extra=ctx(flows=forgotten))
 
     def _tell(self, wanted: Masquerade, differences: tuple[str, ...]) -> None:
         if self._written == wanted:

@@ -1,8 +1,8 @@
 """The kernel's numbers for rtnetlink and nftables, under the kernel's names. Pure.
 
 Sources: include/uapi/linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h, neighbour.h, if.h, veth.h, ip.h, nsfs.h;
-netfilter.h, netfilter/nfnetlink.h, netfilter/nf_tables.h, netfilter_ipv4.h. The types of nftables' messages have their
-subsystem in them.
+netfilter.h, netfilter/nfnetlink.h, netfilter/nf_tables.h, netfilter/nfnetlink_conntrack.h, nf_conntrack_common.h,
+netfilter_ipv4.h. The types of netfilter's messages have their subsystem in them.
 """
 
 NLM_F_REQUEST = 0x1
@@ -135,3 +135,18 @@ NFTA_HOOK_PRIORITY = 2
 NFTA_RULE_TABLE = 1
 NFTA_RULE_CHAIN = 2
 NFTA_RULE_USERDATA = 7
+
+IPCTNL_MSG_CT_NEW = 0x100
+IPCTNL_MSG_CT_GET = 0x101
+IPCTNL_MSG_CT_DELETE = 0x102
+CTA_TUPLE_ORIG = 1
+CTA_TUPLE_REPLY = 2
+CTA_STATUS = 3
+CTA_ZONE = 18
+CTA_STATUS_MASK = 26
+CTA_TUPLE_IP = 1
+CTA_IP_V4_SRC = 1
+CTA_IP_V4_DST = 2
+CTA_IP_V6_SRC = 3
+CTA_IP_V6_DST = 4
+IPS_SEEN_REPLY = 0x2

@@ -19,6 +19,7 @@ from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 
 from flock.api.node_config import NodeConfig, NodeConfigSpec
 from flock.model.ownership import HOST_PREFIX, MASQUERADE_TABLE
+from flock.netlink.conntrack import Flow
 
 CHAIN = "postrouting"
 
@@ -69,6 +70,13 @@ def render_masquerade(masquerade: Masquerade, *, anew: bool = False) -> str:
         f'add rule {table} {CHAIN} {_rule(masquerade)} comment "{masquerade.mark}"',
         "",
     ])
+
+
+def must_begin_anew(masquerade: Masquerade, flow: Flow) -> bool:
+    """Whether a flow that was never answered goes out of the cluster from a pod of this node, untranslated."""
+    return (not flow.answered and flow.source == flow.reply_target
+            and any(flow.source in network for network in masquerade.sources)
+            and not any(flow.reply_source in network for network in masquerade.cluster))
 
 
 def _rule(masquerade: Masquerade) -> str:

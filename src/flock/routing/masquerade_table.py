@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from flock.errors import IOFailure
 from flock.model.ownership import MASQUERADE_TABLE
 from flock.netlink import constants as nl
+from flock.netlink.conntrack import delete_flow, dump_unreplied, parse_flow
 from flock.netlink.nftables import (
     BaseChain,
     TableState,
@@ -24,7 +25,7 @@ from flock.netlink.nftables import (
     table_state,
 )
 from flock.netlink.socket import NetlinkError, NetlinkSocket
-from flock.routing.masquerade import CHAIN, Masquerade, render_masquerade
+from flock.routing.masquerade import CHAIN, Masquerade, must_begin_anew, render_masquerade
 from flock.system.commands import Completed, run
 
 NFT_DEADLINE = 10.0
@@ -44,7 +45,7 @@ class NftFailed(IOFailure):
 
 
 class MasqueradeTable:
-    """``write`` is a coroutine, since nft is a process; the others block for less than a millisecond."""
+    """``write`` is a coroutine, since nft is a process; the others block, for milliseconds."""
 
     def __init__(self, nft: Sequence[str] = ("nft",)) -> None:
         self._nft = tuple(nft)
@@ -91,6 +92,22 @@ class MasqueradeTable:
         if refused and self.read() is not None:
             raise IOFailure(f"{_WHAT} can't be removed", refused[0].text or f"errno {refused[0].errno}")
         return True
+
+    def forget_untranslated(self, masquerade: Masquerade) -> int:
+        """Let flows that began without the rule, and were never answered, begin anew; how many there were.
+
+        conntrack judges a flow once: what was begun in the moment in which the table was away, or before it was there,
+        would go out untranslated for as long as somebody tries. What was answered works, and isn't touched.
+        """
+        with _socket() as sock:
+            found = [flow for message in sock.dump(dump_unreplied(_FAMILY), "tracked flows")
+                     if (flow := parse_flow(message)) is not None and must_begin_anew(masquerade, flow)]
+            try:
+                sock.run([delete_flow(_FAMILY, flow) for flow in found], "removal of flows")
+            except NetlinkError as error:
+                if any(refusal.errno != errno.ENOENT for refusal in error.refusals):
+                    raise
+        return len(found)
 
     async def _run(self, transaction: str) -> Completed:
         return await run([*self._nft, "-f", "-"], NFT_DEADLINE, transaction.encode())
