@@ -68,8 +68,10 @@ bench:  ## flock and the reference plugins side by side; ONLY=cni for one group 
 	@$(BIN)/python -m flock_lab.gobuild
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
-soak:  ## 10,000 kills of the agent, and the fuzzers for hours; FLOCK_KILLS and FLOCK_FUZZ_SECONDS say how long
-	@scripts/setup packages venv soak shim
+soak:  ## five minutes without an API server, 10,000 kills of the agent (FLOCK_KILLS), fuzzing (FLOCK_FUZZ_SECONDS)
+	@scripts/setup packages cluster-packages e2e-root venv soak shim
+	@$(BIN)/python -m flock_lab.gobuild
+	$(PYTEST) tests/kube -m soak -o timeout=0 $(ARGS)
 	FLOCK_KILLS=$${FLOCK_KILLS:-10000} FLOCK_FUZZ_SECONDS=$${FLOCK_FUZZ_SECONDS:-3600} \
 	  .venv-soak/bin/pytest -m "crash or soak" -o timeout=0 --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 
