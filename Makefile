@@ -49,11 +49,11 @@ test-cluster:  ## real runtimes (containerd, podman, cnitool), and real Kubernet
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line cluster-agents cluster-installed
 
 # Two clusters at once: each mostly waits. In the first flock's agents are processes that tests stop and start.
-cluster-agents:
+cluster-agents:  ## half of test-cluster: runtimes, and a cluster whose agents are processes
 	$(PYTEST) tests/cluster -m "not soak and not versions" $(ARGS)
 	FLOCK_KUBE_NETWORK=flock $(PYTEST) tests/kube -m "flock_alone and not soak" $(ARGS)
 
-cluster-installed:
+cluster-installed:  ## the other half: a cluster with flock installed from its images
 	FLOCK_KUBE_NETWORK=installed $(PYTEST) tests/kube -m "not flock_alone and not soak" $(ARGS)
 
 conformance:  ## upstream's e2e specs on a cluster of each family order; every supported BIRD. SPECS='--primary ipv6'
