@@ -13,6 +13,7 @@ from flock.cni.install import remove_conflist
 from flock.cni.programs import install_programs, remove_programs
 from flock.errors import FlockFailure, IOFailure
 from flock.model import ownership as own
+from flock.pods.wiring import PodWiring
 from flock.routing.masquerade_table import MasqueradeTable
 
 SHIPPED = Path("/opt/flock/programs")
@@ -41,7 +42,8 @@ def clean(force: bool) -> None:
 
     The agent and BIRD must have ended. Pods that have addresses of flock's keep it from going, unless it is forced.
     """
-    pods = len(list(own.ALLOCATIONS_DIR.glob("*.json")))
+    # Links, not allocations: a DEL that came after the agent's end is queued, and its allocation stays.
+    pods = len(PodWiring().scan())
     if pods and not force:
         raise FlockFailure(f"{pods} pods have addresses of flock's", "end them first (kubectl drain), or say --force")
     if remove_conflist(own.CNI_CONF_DIR):
