@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from flock.agent.masquerade_loop import FIELD, MasqueradeLoop
+from flock.agent.masquerade_loop import FIELD, PLAN_GAP, MasqueradeLoop
 from flock.agent.metrics import Metrics
 from flock.agent.state import NodeState
 from flock.agent.worker import Worker
@@ -19,7 +19,9 @@ from flock.errors import IOFailure
 from flock.ipam.allocator import Allocator
 from flock.ipam.random import CryptoRandom
 from flock.ipam.store import Store
+from flock.model.attachment import Attachment
 from flock.model.family import Family
+from flock.model.ids import ContainerID, IfName
 from flock.netlink import constants as nl
 from flock.netlink.nftables import BaseChain, TableState
 from flock.pods.plan import NodeFacts
@@ -99,10 +101,12 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.view = View()
+        self.clock = ManualClock()
+        (folder / "a").mkdir()
         self.state = NodeState(
             node="own", view=self.view, store=Store(folder / "a", folder / "r", folder / "d"),
             allocator=Allocator(cidrs={Family.IPV6: [IPv6Network("2001:db8::/64")]}, random=CryptoRandom()),
-            wiring=PodWiring(), worker=Worker("none"), clock=ManualClock(), metrics=Metrics(),
+            wiring=PodWiring(), worker=Worker("none"), clock=self.clock, metrics=Metrics(),
             facts=NodeFacts(mtu=1500, source={}))
         self.table = FakeTable()
         self.notices: list[FakeNotices] = []
@@ -149,6 +153,18 @@ async def test_it_is_written_once_and_then_left_alone(world: World) -> None:
     assert (held.sources, held.cluster) == ((OWN,), (OWN, OTHER))
     await world.loop.run()
     assert len(world.table.writes) == 1
+
+
+async def test_pods_that_are_older_than_the_CIDRs_are_looked_for_now_and_then(world: World) -> None:
+    await world.runs()
+    world.state.store.adopt(Attachment(container_id=ContainerID("c1"), ifname=IfName("eth0"), host_ifname="flkx",
+                                       ip4="10.99.0.5"))
+    await world.loop.run()
+    assert len(world.table.writes) == 1
+    await world.clock.advance(PLAN_GAP)
+    await world.loop.run()
+    assert world.table.holds is not None
+    assert IPv4Network("10.99.0.5/32") in world.table.holds.sources
 
 
 @pytest.mark.parametrize("broken", [False, True])

@@ -11,18 +11,20 @@ If the process dies on any line: the table stays and works on; the next start co
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Network
 from typing import Protocol
 
 from flock.agent.logs import ctx
 from flock.agent.state import NodeState
+from flock.api.node_config import NodeConfig
 from flock.errors import FlockError
 from flock.netlink.nftables import TableState
 from flock.routing.masquerade import Masquerade, plan_masquerade, render_masquerade
 from flock.routing.masquerade_table import table_differences
 
 FIELD = "spec.masquerade4"
+PLAN_GAP = 25.0
 
 log = logging.getLogger("flock.masquerade")
 
@@ -64,6 +66,8 @@ class MasqueradeLoop:
         self._listen_to = listen
         self._poke: Callable[[str], None] = _nobody
         self._notices: Notices | None = None
+        self._planned_from: tuple[Mapping[str, NodeConfig], bool] = {}, False
+        self._planned_at = float("-inf")
         self._cluster: frozenset[IPv4Network] = frozenset()
         self._ended = False
         self._raw = b""
@@ -148,10 +152,15 @@ class MasqueradeLoop:
         await self._keep(self.wanted)
 
     def _plan(self) -> Masquerade | None:
+        """Anew when a NodeConfig has changed, and now and then for pods that are older than the CIDRs: a thousand
+        NodeConfigs take milliseconds, and kube-proxy's transactions may come twenty a second.
+        """
         state = self._state
-        spec, snapshot = state.spec(), state.view.snapshot
-        if spec is None:
+        spec, snapshot, now = state.spec(), state.view.snapshot, state.clock.monotonic()
+        from_what = snapshot.node_configs, snapshot.complete
+        if spec is None or (from_what == self._planned_from and now - self._planned_at < PLAN_GAP):
             return self.wanted
+        self._planned_from, self._planned_at = from_what, now
         pods = (IPv4Address(entry.ip4) for entry in state.store.committed() if entry.ip4 is not None)
         known = frozenset() if snapshot.complete else self._cluster
         wanted = plan_masquerade(spec, snapshot.node_configs.values(), pods, known)
