@@ -40,6 +40,8 @@ PYTHON = "3.13"
 """Debian 13's."""
 
 TAG = __version__
+_HOOK = 'rm -rf "$1"/var/cache/apt "$1"/var/lib/apt/lists/*; : >"$1"/etc/hostname; : >"$1"/etc/resolv.conf'
+"""mmdebstrap copies the machine's name and resolver, which are nobody else's."""
 
 
 def image(name: str) -> str:
@@ -156,14 +158,14 @@ class _Buildah:
 def _debian() -> Path:
     """A Debian with the packages that both images need, made once from its packages."""
     packages = ",".join((FILES / "packages.txt").read_text().split())
-    tar = _folder() / f"debian-{hashlib.sha256(f'{SUITE} {packages}'.encode()).hexdigest()[:16]}.tar"
+    tar = _folder() / f"debian-{hashlib.sha256(repr((SUITE, packages, _HOOK)).encode()).hexdigest()[:16]}.tar"
     if not tar.exists():
         _say(f"making a Debian {SUITE}, once for this machine")
         temporary = tar.with_name(f"new-{tar.name}")
         subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", "--skip=output/dev",
                         "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
                         "--dpkgopt=path-exclude=/usr/share/man/*",
-                        '--customize-hook=rm -rf "$1"/var/cache/apt "$1"/var/lib/apt/lists/*', SUITE, str(temporary)],
+                        f"--customize-hook={_HOOK}", SUITE, str(temporary)],
                        check=True)
         temporary.replace(tar)
     return tar

@@ -1,5 +1,6 @@
 """R16: flock on some nodes of a cluster, another CNI on the others, and a cluster that moves node by node."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Both:
 def mixed() -> Iterator[tuple[Cluster, Both]]:
     options = ClusterOptions(network=PodNetwork.INSTALLED)
     network = Both(options)
-    with Cluster.up("kube-mixed", options, network=network) as cluster:
+    with Cluster.up(f"kube-mixed-{os.getpid()}", options, network=network) as cluster:
         yield cluster, network
 
 
