@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.lab]
 CLUSTER = ("10.64.1.0/24", "10.64.2.0/24")
 TABLE = "flock_masquerade"
 BAR = 0.1
-TIMES = 3
+TIMES = 5
 
 
 class Talk:

@@ -44,6 +44,7 @@ class FakeTable:
         self.anew: list[bool] = []
         self.reads = 0
         self.foreign = False
+        self.foreign_after_write = False
         self.broken = ""
         self.broken_flows = False
         self.forgotten: list[Masquerade] = []
@@ -61,6 +62,7 @@ class FakeTable:
         self.writes.append(masquerade)
         self.anew.append(anew)
         self.put(masquerade)
+        self.foreign = self.foreign_after_write or (self.foreign and not anew)
 
     def put(self, masquerade: Masquerade) -> None:
         self.holds = masquerade
@@ -218,6 +220,17 @@ async def test_a_table_with_foreign_chains_is_made_anew(world: World) -> None:
     world.table.foreign, world.table.now = True, TableState(flags=0, chain=HOOKED, comments=(), raw=b"x")
     await world.loop.run()
     assert world.table.anew == [False, True]
+
+
+async def test_a_chain_that_came_between_writing_and_reading_is_not_taken_for_right(world: World) -> None:
+    world.table.foreign_after_write = True
+    await world.runs()
+    assert world.table.foreign
+    world.table.foreign_after_write = False
+    await world.loop.run()
+    assert (world.table.anew, world.table.foreign) == ([False, True], False)
+    await world.loop.run()
+    assert len(world.table.writes) == 2
 
 
 async def test_off_takes_it_away_once_and_listens_no_more(world: World) -> None:

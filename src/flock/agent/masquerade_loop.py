@@ -168,11 +168,9 @@ class MasqueradeLoop:
         return wanted
 
     async def _keep(self, wanted: Masquerade) -> None:
-        seen = await asyncio.to_thread(self._table.read)
-        differences = table_differences(wanted, seen)
-        changed = seen is not None and bool(self._raw) and seen.raw != self._raw
-        if not differences and not changed:
-            self._remember(wanted, seen.raw if seen is not None else b"")
+        seen, differences = await self._look(wanted)
+        if seen is not None and not differences:
+            self._written, self._raw = wanted, seen.raw
             return
         if seen is not None and self._written is None and not self._state.view.complete:
             # The former agent may have known more of the cluster than this one yet does.
@@ -180,9 +178,23 @@ class MasqueradeLoop:
         anew = seen is not None and await asyncio.to_thread(self._table.foreign_chains)
         await self._table.write(wanted, anew=anew)
         self._tell(wanted, differences)
+        self._written, self._raw = wanted, b""
+        seen, differences = await self._look(wanted)
+        if seen is not None and not differences:
+            self._raw = seen.raw
         await self._forget(wanted)
+
+    async def _look(self, wanted: Masquerade) -> tuple[TableState | None, tuple[str, ...]]:
+        """The table, and what is wrong with it: beside what it must hold, all that wasn't there when it was right."""
         seen = await asyncio.to_thread(self._table.read)
-        self._remember(wanted, seen.raw if seen is not None and not table_differences(wanted, seen) else b"")
+        differences = table_differences(wanted, seen)
+        if seen is None or differences:
+            return seen, differences
+        if self._raw and seen.raw != self._raw:
+            return seen, ("somebody changed it",)
+        if not self._raw and await asyncio.to_thread(self._table.foreign_chains):
+            return seen, ("somebody added chains to it",)
+        return seen, ()
 
     async def _forget(self, wanted: Masquerade) -> None:
         """A failure costs some flows that were begun in vain a while, and no more."""
@@ -197,13 +209,10 @@ class MasqueradeLoop:
     def _tell(self, wanted: Masquerade, differences: tuple[str, ...]) -> None:
         if self._written == wanted:
             self._state.metrics.healed.labels("masquerade").inc()
-            log.warning("the masquerading was put right", extra=ctx(was="; ".join(differences) or "changed"))
+            log.warning("the masquerading was put right", extra=ctx(was="; ".join(differences)))
             return
         log.info("masquerading", extra=ctx(
             sources=", ".join(map(str, wanted.sources)), outside=", ".join(map(str, wanted.cluster))))
-
-    def _remember(self, wanted: Masquerade, raw: bytes) -> None:
-        self._written, self._raw = wanted, raw
 
     async def _end(self) -> None:
         """Once: who switched it off need not be looked after, nor have nftables in the kernel."""
