@@ -24,6 +24,9 @@ def test_a_node_with_pods_isnt_cleaned_and_one_without_keeps_nothing_of_flock(la
             (shipped / name).write_bytes(node.path(own.CNI_BIN_DIR / "flock").read_bytes())
         assert flockctl(node, "install", "--from", "/run/shipped")[0] == 0
         pod = node.pod("last")
+        for words in (["clean"], ["clean", "--force"]):
+            code, said = flockctl(node, *words)
+            assert (code, "an agent runs on this node" in said) == (1, True), said
         node.stop_agent()
         node.kill_bird()
         code, said = flockctl(node, "clean")

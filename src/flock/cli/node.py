@@ -3,7 +3,11 @@
 If the process dies on any line: run it again; each step is done or not, and none of them twice.
 """
 
+import fcntl
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -40,8 +44,14 @@ def install(source: Path, bin_dir: Path) -> None:
 def clean(force: bool) -> None:
     """Take flock off this node: its configuration for the runtime, its programs, routes, tables and files.
 
-    The agent and BIRD must have ended. Pods that have addresses of flock's keep it from going, unless it is forced.
+    The agent and BIRD must have ended: it refuses while an agent runs, forced or not. Pods that have addresses of
+    flock's keep it from going, unless it is forced.
     """
+    with _without_agent():
+        _clean(force)
+
+
+def _clean(force: bool) -> None:
     # Links, not allocations: a DEL that came after the agent's end is queued, and its allocation stays.
     pods = len(PodWiring().scan())
     if pods and not force:
@@ -57,6 +67,30 @@ def clean(force: bool) -> None:
     for folder in (own.RUN_DIR, own.BIRD_CONFIG.parent):
         if _empty(folder):
             click.echo(f"emptied    {folder}")
+
+
+@contextmanager
+def _without_agent() -> Iterator[None]:
+    """Hold the node's lock, which an agent keeps until it is through: one that is still ending would write anew."""
+    try:
+        lock = os.open(own.LOCK_FILE, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise IOFailure(f"{own.LOCK_FILE} can't be opened", error.strerror or str(error)) from error
+    try:
+        _take(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise FlockFailure("an agent runs on this node", f"end it first; it holds {own.LOCK_FILE}") from error
 
 
 def _empty(folder: Path) -> bool:
