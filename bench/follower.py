@@ -7,12 +7,14 @@ follow and waits until the view is complete, anything else just counts.
 import asyncio
 import gc
 import json
+import os
 import resource
 import sys
 import time
 from pathlib import Path
 
 from flock.agent.app import Agent
+from flock.agent.main import NICENESS
 from flock.cluster.access import ClusterAccess, StaticToken
 from flock.cluster.client import ApiClient
 from flock.cluster.kube import KubeSource
@@ -31,6 +33,7 @@ def figures(source: KubeSource) -> dict[str, float]:
 
 
 async def main(server: str, ca: str, token: str, node: str) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     gc.freeze()
     access = ClusterAccess(server, tls=Tls(TlsSettings(ca=Path(ca))), tokens=StaticToken(token))
     client = ApiClient(access, SystemClock())
