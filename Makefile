@@ -15,7 +15,7 @@ SETUP := scripts/setup venv shim
 endif
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup:  ## Debian packages, .venv and the shim; every target below calls for what it needs by itself
 	@$(SETUP)
