@@ -20,9 +20,11 @@ from flock_lab.trace import ping
 
 pytestmark = [pytest.mark.kernel, pytest.mark.lab]
 
+# Where the tests run in the background of a shell, SIGINT is ignored, and children inherit that.
 _CRASHING = """
 import signal, sys
 from flock_lab.lab import Lab
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Lab.up(sys.argv[1]) as lab:
     lab.router.start_bird()
     lab.node(1).run("ip", "netns", "add", "pod")
