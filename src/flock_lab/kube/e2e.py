@@ -93,7 +93,7 @@ def catalogue(cluster: Cluster) -> dict[str, list[str]]:
                            rf"--ginkgo.focus={re.escape(_SIG)}", timeout=_GRACE)
     found: dict[str, list[str]] = {}
     for spec in _specs(cluster.lab.router.path(report)):
-        if spec["State"] != "skipped":
+        if spec["LeafNodeType"] == "It" and spec["State"] != "skipped":
             text = _text(spec)
             found.setdefault(name_of(text), []).append(text)
     return found
