@@ -2,9 +2,10 @@
 
 Two nodes; one gives its pods flock's network, the other the reference's, one pod after the other in an order that is
 drawn anew for each pair. After half of the pairs the nodes change sides, so that what one node is worse at both sides
-pay. A pair that began on a machine that wasn't quiet is taken again, up to three times as many in all. The reference
-does IPv4 alone, without anything chained; flock does both families and has portmap and bandwidth behind it, as it is
-installed. flock's agents run on both nodes all the time: which configuration comes first by name is all that differs.
+pay. A pair that began on a machine that wasn't quiet is taken again, up to three times as many in all. The same
+plugins are chained behind both, portmap and bandwidth, as flock is installed. The reference does IPv4 alone, flock does
+both families. flock's agents run on both nodes all the time: which configuration comes first by name is all that
+differs.
 
 The time is from before the request to the moment at which the watch's line with Ready arrives; the API's own times
 have seconds only.
@@ -25,6 +26,7 @@ from time import monotonic
 from bench.quiet import Gate
 from bench.report import Figure, median, percentile
 from bench.sides import REFERENCE_DIR, NotBuilt
+from flock.cni.install import CHAINED
 from flock.model.family import Family
 from flock.model.ownership import CNI_BIN_DIR, CNI_CONF_DIR
 from flock.testing.wait import wait_until
@@ -65,8 +67,9 @@ def conflist(number: int) -> str:
     """The reference for one node."""
     ipam = {"type": "host-local", "dataDir": "/run/host-local", "ranges": [[{"subnet": str(_subnet(number))}]],
             "routes": [{"dst": "0.0.0.0/0"}]}
+    chained = [{"type": name, "capabilities": {capability: True}} for name, capability in CHAINED.items()]
     return json.dumps({"cniVersion": "1.0.0", "name": "reference", "plugins": [
-        {"type": "ptp", "ipMasq": False, "ipam": ipam}]})
+        {"type": "ptp", "ipMasq": False, "ipam": ipam}, *chained]})
 
 
 def _subnet(number: int) -> IPv4Network:
