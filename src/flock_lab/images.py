@@ -95,7 +95,8 @@ def write_archive(path: Path, machine: str, images: Sequence[Image] = ()) -> Pat
         for image in images or (pause(), tools()):
             top = image.layer()
             layers = [digest_of(image.base)] if image.base is not None else []
-            if image.base is not None:
+            # Several images may lie on one base: it is in the archive once.
+            if image.base is not None and f"{layers[0]}.tar" not in archive.getnames():
                 archive.add(image.base.resolve(), f"{layers[0]}.tar")
             layers.append(hashlib.sha256(top).hexdigest())
             _add(archive, f"{layers[-1]}.tar", top)

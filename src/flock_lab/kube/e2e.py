@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ SPECS = Path(__file__).with_name("specs")
 PASSED = "passed"
 _SIG = "[sig-network] "
 _TAG = re.compile(r"\s*\[(?!Feature:IPv6DualStack\])[^\]]*\]")
+_PROVIDER = re.compile(r"\[Provider:([^\]]*)\]")
 _SUITE = "Kubernetes e2e suite"
 _REPORTS = "/run/e2e"
 _SPEC_LIMIT = 900
@@ -67,6 +68,12 @@ def name_of(text: str) -> str:
     return _TAG.sub("", text.removeprefix(_SIG)).strip()
 
 
+def is_for_here(text: str) -> bool:
+    """Whether a spec isn't of other providers' clouds alone."""
+    clouds = _PROVIDER.search(text)
+    return clouds is None or "local" in clouds[1].split(",")
+
+
 def wanted_specs(name: str) -> list[str]:
     """The names in one of the lists of ``specs/``."""
     lines = (line.strip() for line in (SPECS / f"{name}.txt").read_text().splitlines())
@@ -86,15 +93,15 @@ def skipped_specs() -> list[Skip]:
 
 
 def catalogue(cluster: Cluster) -> dict[str, list[str]]:
-    """All specs of sig-network that the program has: the whole texts of each name."""
+    """All specs of sig-network that the program has for such a cluster: the whole texts of each name."""
     report = f"{_REPORTS}/catalogue.json"
     _folder(cluster).mkdir(exist_ok=True)
     cluster.lab.router.run(programs.e2e(), "--ginkgo.dry-run", f"--ginkgo.json-report={report}", "--provider=local",
                            rf"--ginkgo.focus={re.escape(_SIG)}", timeout=_GRACE)
     found: dict[str, list[str]] = {}
     for spec in _specs(cluster.lab.router.path(report)):
-        if spec["LeafNodeType"] == "It" and spec["State"] != "skipped":
-            text = _text(spec)
+        text = _text(spec)
+        if spec["LeafNodeType"] == "It" and spec["State"] != "skipped" and is_for_here(text):
             found.setdefault(name_of(text), []).append(text)
     return found
 
@@ -138,15 +145,22 @@ def _suite(focus: str) -> str:
 def _result(cluster: Cluster, spec: _Running) -> Result:
     seconds = time.monotonic() - spec.begun
     report = _folder(cluster) / f"{spec.number}.json"
+    reported = list(_specs(report)) if report.exists() else []
+    state, failure = outcome(reported, spec.process.returncode)
+    if state != PASSED and not failure:
+        failure = cluster.lab.router.tail(f"e2e-{spec.number}", 30)
+    return Result(name=spec.name, state=state, seconds=seconds, failure=failure)
+
+
+def outcome(reported: Iterable[Mapping[str, Any]], code: int | None) -> tuple[str, str]:
+    """The state of a spec, and why it isn't "passed", from ginkgo's report and the code that the program ended with."""
     # Those out of focus are skipped without a word; one that skips itself says why, and that is no pass.
-    ran = [found for found in _specs(report)
-           if found["State"] != "skipped" or found.get("Failure")] if report.exists() else []
-    its = [found for found in ran if found["LeafNodeType"] == "It"]
-    bad = [found for found in ran if found["State"] != PASSED]
-    if its and not bad and spec.process.returncode == 0:
-        return Result(name=spec.name, state=PASSED, seconds=seconds)
-    failure = "\n".join(_failure(found) for found in bad) or cluster.lab.router.tail(f"e2e-{spec.number}", 30)
-    return Result(name=spec.name, state=bad[0]["State"] if bad else "no report", seconds=seconds, failure=failure)
+    ran = [found for found in reported if found["State"] != "skipped" or found.get("Failure")]
+    if bad := [found for found in ran if found["State"] != PASSED]:
+        return bad[0]["State"], "\n".join(_failure(found) for found in bad)
+    if code != 0 or not any(found["LeafNodeType"] == "It" for found in ran):
+        return "no report", ""
+    return PASSED, ""
 
 
 def _failure(spec: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ PAUSE = "registry.k8s.io/pause:3.10.2"
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
 BUSYBOX = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
 COREDNS = "registry.k8s.io/coredns/coredns:v1.15.0"
+GLIBC = "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.1.1"
+IPTABLES = "registry.k8s.io/build-image/distroless-iptables:v0.9.9"
 """The names that Kubernetes 1.37.2 and its e2e suite ask for (test/utils/image/manifest.go)."""
 
 
