@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.kube import objects
 from tests.kube.namespaces import Namespace
-from tests.kube.test_install import pods
+from tests.kube.test_install import node_of, pods
 
 from flock.model.family import FAMILIES, family_of
 from flock.model.ownership import CNI_BIN_DIR, CNI_CONF_DIR, CONFLIST_NAME, PROTO_ANNOUNCED, RUN_DIR, SHIM_NAME
@@ -60,7 +60,7 @@ def test_R16_flock_runs_where_the_label_is_and_the_others_keep_their_cni(mixed: 
     cluster, _ = mixed
     ours, theirs = cluster.worker(OURS), cluster.worker(THEIRS)
     for component in ("agent", "bird"):
-        assert [pod["spec"]["nodeName"] for pod in pods(cluster, component)] == [ours.name]
+        assert [node_of(pod) for pod in pods(cluster, component)] == [ours.name]
     assert [path.name for path in theirs.node.path(CNI_CONF_DIR).iterdir()] == [PTP_CONFLIST]
     assert not theirs.node.path(CNI_BIN_DIR / SHIM_NAME).exists()
     assert not theirs.node.path("/run/flock").exists()
@@ -99,7 +99,7 @@ def test_a_node_is_taken_off_flock_again(mixed: tuple[Cluster, Both]) -> None:
     cluster, _ = mixed
     node = cluster.worker(OURS).node
     cluster.kubectl("label", "node", node.name, f"{LABEL}-")
-    wait_until(lambda: node.name not in [pod["spec"]["nodeName"] for component in ("agent", "bird")
+    wait_until(lambda: node.name not in [node_of(pod) for component in ("agent", "bird")
                                          for pod in pods(cluster, component)], DEADLINE, "the end of agent and BIRD")
     cluster.kubectl("apply", "--kustomize", str(DEPLOY.parent / "clean"))
     cluster.kubectl("label", "node", node.name, "flock.fritzlab.net/clean=")

@@ -22,6 +22,12 @@ def pods(cluster: Cluster, component: str) -> list[objects.Document]:
     return cluster.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}")
 
 
+def node_of(pod: objects.Document) -> str:
+    """Where a pod is; "" for one that the scheduler hasn't placed yet."""
+    found: str = pod["spec"].get("nodeName", "")
+    return found
+
+
 def logs(cluster: Cluster, component: str) -> str:
     return "".join(cluster.kubectl("logs", "--namespace", NAMESPACE, pod["metadata"]["name"], "--all-containers").stdout
                    for pod in pods(cluster, component))
@@ -40,7 +46,7 @@ def may(cluster: Cluster, verb: str, resource: str, user: str = ACCOUNT) -> bool
 def test_every_node_has_an_agent_and_a_bird_and_is_ready(cluster: Cluster) -> None:
     for component in ("agent", "bird"):
         found = pods(cluster, component)
-        assert sorted(pod["spec"]["nodeName"] for pod in found) == [worker.name for worker in cluster.workers]
+        assert sorted(node_of(pod) for pod in found) == [worker.name for worker in cluster.workers]
         wait_until(lambda component=component: all(  # type: ignore[misc]
             condition(pod, "Ready") == "True" for pod in pods(cluster, component)), DEADLINE, f"{component} Ready")
     for worker in cluster.workers:

@@ -7,7 +7,7 @@ import pytest
 from tests.kube import objects
 from tests.kube.namespaces import Namespace, RunningPod
 from tests.kube.pinging import all_pairs
-from tests.kube.test_install import pods
+from tests.kube.test_install import node_of, pods
 
 from flock.testing.wait import wait_until
 from flock_lab.image import image
@@ -126,14 +126,14 @@ def test_an_agent_that_takes_ninety_seconds_to_start_is_waited_for_by_the_old_on
 
 def test_the_deletion_of_birds_pod_loses_no_packet(
         cluster: Cluster, namespace: Namespace, pair: list[RunningPod]) -> None:
-    (bird,) = [pod for pod in pods(cluster, "bird") if pod["spec"]["nodeName"] == "node-1"]
+    (bird,) = [pod for pod in pods(cluster, "bird") if node_of(pod) == "node-1"]
     learned = cluster.lab.router.learned()
     with nothing_lost(namespace, pair):
         cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{bird['metadata']['name']}")
 
         def is_back() -> bool:
             assert cluster.lab.router.learned() >= learned, "the router has forgotten the node"
-            found = [pod for pod in pods(cluster, "bird") if pod["spec"]["nodeName"] == "node-1"]
+            found = [pod for pod in pods(cluster, "bird") if node_of(pod) == "node-1"]
             return (len(found) == 1 and found[0]["metadata"]["uid"] != bird["metadata"]["uid"]
                     and condition(found[0], "Ready") == "True" and established(cluster))
         wait_until(is_back, DEADLINE, "another BIRD, and its session")
