@@ -96,13 +96,19 @@ class ApiClient:
             **params, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout))),
         })
-        ends = asyncio.get_running_loop().time() + timeout + self._patience.watch
         splitter = LineSplitter()
-        async with self._transport.open(request) as answer:
-            opened()
-            while chunk := await _next_chunk(answer, ends, f"watch of {path}"):
-                for line in splitter.feed(chunk):
-                    yield line
+        try:
+            # One timer for all of it: one for each chunk would cost as much as reading the chunk.
+            async with self._transport.open(request, timeout + self._patience.watch) as answer:
+                opened()
+                while chunk := await answer.content.readany():
+                    for line in splitter.feed(chunk):
+                        yield line
+        except TimeoutError as error:
+            said = f"watch of {path} lasts longer than it was asked to"
+            raise ApiUnreachable(said, "the server is silent") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiUnreachable(f"watch of {path} broke", explain(error)) from error
 
     async def patch(self, path: str, body: bytes, content_type: str, params: Params | None = None) -> bytes:
         """Change an object; ``content_type`` is one of the four kinds of patch."""
@@ -149,12 +155,3 @@ async def _read(answer: aiohttp.ClientResponse, limit: int, request: Request) ->
         raise ApiUnreachable(f"{request}: the answer broke off", explain(error)) from error
     return b"".join(pieces)
 
-
-async def _next_chunk(answer: aiohttp.ClientResponse, ends: float, what: str) -> bytes:
-    try:
-        async with asyncio.timeout_at(ends):
-            return await answer.content.readany()
-    except TimeoutError as error:
-        raise ApiUnreachable(f"{what} lasts longer than it was asked to", "the server is silent") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise ApiUnreachable(f"{what} broke", explain(error)) from error

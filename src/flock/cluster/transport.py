@@ -60,9 +60,12 @@ class Transport:
             self._session = None
 
     @contextlib.asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer with a status below 300; the connection is closed if it isn't read to its end."""
-        answer = await self._ask(request)
+    async def open(self, request: Request, whole: float | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer with a status below 300; the connection is closed if it isn't read to its end.
+
+        After ``whole`` seconds, where given, waiting for more of the answer raises TimeoutError.
+        """
+        answer = await self._ask(request, aiohttp.ClientTimeout(total=whole))
         try:
             if answer.status >= 300:
                 text = await self._read_refusal(answer)
@@ -79,18 +82,20 @@ class Transport:
                     text += piece
         return text
 
-    async def _ask(self, request: Request) -> aiohttp.ClientResponse:
+    async def _ask(self, request: Request, whole: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         authorization = await self._access.authorization()
-        answer = await self._send(request, authorization)
+        answer = await self._send(request, authorization, whole)
         if answer.status != 401:
             return answer
         self._access.refused()
         if (fresh := await self._access.authorization()) == authorization:
             return answer
         _finish(answer)
-        return await self._send(request, fresh)
+        return await self._send(request, fresh, whole)
 
-    async def _send(self, request: Request, authorization: str | None) -> aiohttp.ClientResponse:
+    async def _send(
+        self, request: Request, authorization: str | None, whole: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
         query = f"?{urlencode(request.params)}" if request.params else ""
         headers = {"Content-Type": request.content_type} if request.content_type else {}
         if authorization is not None:
@@ -100,7 +105,7 @@ class Transport:
             async with asyncio.timeout(self._patience):
                 return await self._connections().request(
                     request.method, URL(f"{self._access.server}{request.path}{query}", encoded=True),
-                    headers=headers, data=request.body, allow_redirects=False,
+                    headers=headers, data=request.body, allow_redirects=False, timeout=whole,
                     ssl=tls.context() if tls is not None else True,
                     server_hostname=tls.settings.server_name if tls is not None else None,
                 )
