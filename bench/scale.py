@@ -30,7 +30,8 @@ RAW_READS = 3
 RATE = 20
 SECONDS = 20
 _NODE = "node-1"
-_PATH = "/api/v1/namespaces/default/pods"
+_NAMESPACE = "/api/v1/namespaces/default"
+_PATH = f"{_NAMESPACE}/pods"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 Counts = dict[str, float]
 
@@ -99,6 +100,8 @@ async def _fill(client: ApiClient, numbers: Iterator[int]) -> None:
 async def _create_all(client: ApiClient) -> None:
     await await_until(lambda: client.create(_CRDS, json.dumps(node_config_crd()).encode()), 60, "the API server",
                       forgive=(FlockError,))
+    # The API server makes it by itself, a moment after it has begun to answer.
+    await await_until(lambda: client.get(_NAMESPACE), 60, "the namespace default", forgive=(FlockError,))
     numbers = iter(range(PODS))
     await asyncio.gather(*[_fill(client, numbers) for _ in range(AT_ONCE)])
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 
@@ -230,6 +231,33 @@ async def test_a_silent_watch_is_cut_by_the_clients_own_clock(api: ApiServer) ->
         pods(api, 1)
         with pytest.raises(ApiUnreachable, match="lasts longer than it was asked to"):
             await first
+
+
+async def test_a_paced_watch_gives_the_first_line_at_once_and_lets_the_next_gather(api: ApiServer) -> None:
+    async with client_of(api.url) as client:
+        lines = client.watch(PODS, {}, str(api.store.version), 60, pace=3600.0)
+        first = asyncio.ensure_future(anext(lines))
+        await await_until(lambda: api.watching("pods"))
+        pods(api, 1)
+        assert b'"ADDED"' in bytes_of(await first)
+        second = asyncio.ensure_future(anext(lines))
+        pods(api, 2)
+        for _ in range(3):
+            await client.get(PODS)
+        assert not second.done()
+        second.cancel()
+
+
+async def test_a_paced_watch_loses_nothing(api: ApiServer) -> None:
+    async with client_of(api.url) as client:
+        paced = client.watch(PODS, {}, str(api.store.version), 60, pace=0.001)
+        async with contextlib.aclosing(paced) as lines:
+            first = asyncio.ensure_future(anext(lines))
+            await await_until(lambda: api.watching("pods"))
+            pods(api, 200)
+            found = [await first] + [await anext(lines) for _ in range(199)]
+    names = [json.loads(bytes_of(line))["object"]["metadata"]["name"] for line in found]
+    assert len(set(names)) == 200
 
 
 async def test_a_watch_whose_connection_breaks_is_unreachable(api: ApiServer, client: ApiClient) -> None:

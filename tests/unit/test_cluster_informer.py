@@ -31,6 +31,7 @@ class ScriptedApi:
         self.pages: list[Answer] = []
         self.asked: list[tuple[int, str]] = []
         self.watched: list[str] = []
+        self.paces: list[float] = []
         self.refuse_watches: list[Exception] = []
         self.gate: asyncio.Event | None = None
         self._lines: asyncio.Queue[Line] = asyncio.Queue()
@@ -46,9 +47,10 @@ class ScriptedApi:
 
     async def watch(
         self, path: str, params: Mapping[str, str], resource_version: str, timeout: float,  # noqa: ASYNC109
-        opened: Callable[[], None],
+        *, opened: Callable[[], None], pace: float,
     ) -> AsyncGenerator[bytes | Oversized, None]:
         self.watched.append(resource_version)
+        self.paces.append(pace)
         if self.refuse_watches:
             raise self.refuse_watches.pop(0)
         opened()
@@ -144,7 +146,7 @@ async def test_it_is_complete_after_the_last_page_and_not_before(world: World) -
         assert world.is_complete()
         assert world.told == [[("+", "a"), ("+", "b"), ("+", "c")]]
         assert world.api.asked == [(PAGE, ""), (PAGE, "t1"), (PAGE, "t2")]
-        assert world.api.watched == ["10"]
+        assert (world.api.watched, world.api.paces) == (["10"], [0.0])
 
 
 async def test_an_empty_list_is_complete_too(world: World) -> None:

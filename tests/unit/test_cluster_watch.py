@@ -206,3 +206,10 @@ def test_no_json_stops_the_reader(thing: object) -> None:
         CONFIGS.line(line(kind, thing))
     list(PODS.page(json.dumps({"items": thing}).encode()).items)
     list(CONFIGS.page(page(json.dumps(thing).encode())).items)
+
+
+def test_only_the_pods_of_other_nodes_may_come_late() -> None:
+    assert resources.all_pods().pace > 0
+    others = (resources.pods_of("n1"), resources.namespaces(), resources.nodes(), resources.node_configs(),
+              resources.policies())
+    assert {one.pace for one in others} == {0.0}

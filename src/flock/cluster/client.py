@@ -17,7 +17,7 @@ import msgspec
 from flock.cluster.access import ClusterAccess
 from flock.cluster.errors import ApiTooLarge, ApiUnavailable, ApiUnreachable
 from flock.cluster.lines import LineSplitter, Oversized
-from flock.cluster.transport import Request, Transport, explain
+from flock.cluster.transport import Request, Transport, explain, rest
 from flock.system.clock import Clock
 
 Params = Mapping[str, str]
@@ -85,10 +85,11 @@ class ApiClient:
 
     async def watch(
         self, path: str, params: Params, resource_version: str, timeout: float,  # noqa: ASYNC109 - the server's too
-        opened: Callable[[], None] = _nobody,
+        *, opened: Callable[[], None] = _nobody, pace: float = 0.0,
     ) -> AsyncGenerator[bytes | Oversized, None]:
         """The lines of a watch, until the server ends it; it is asked to after ``timeout`` seconds.
 
+        After each piece, what follows within ``pace`` seconds comes together: a line that comes alone comes at once.
         ``opened`` is called when the server has taken it: the first line may be a minute away.
         ApiUnreachable: it broke, or it lasts longer than it may: the server has gone silent.
         """
@@ -104,6 +105,8 @@ class ApiClient:
                 while chunk := await answer.content.readany():
                     for line in splitter.feed(chunk):
                         yield line
+                    if pace:
+                        await rest(answer, pace)
         except TimeoutError as error:
             said = f"watch of {path} lasts longer than it was asked to"
             raise ApiUnreachable(said, "the server is silent") from error

@@ -63,7 +63,8 @@ class Api(Protocol):
     async def page(self, path: str, params: Mapping[str, str], limit: int = 500, continue_: str = "") -> bytes: ...
 
     def watch(
-        self, path: str, params: Mapping[str, str], resource_version: str, timeout: float, opened: Callable[[], None]
+        self, path: str, params: Mapping[str, str], resource_version: str, timeout: float, *,
+        opened: Callable[[], None], pace: float,
     ) -> AsyncGenerator[bytes | Oversized, None]: ...
 
 
@@ -236,29 +237,28 @@ class Informer(Generic[V]):
         def opened() -> None:
             tasks.append(asyncio.ensure_future(self._stands()))
 
-        watch = self._client.watch(self._resource.path, self._resource.params, self._version, seconds, opened)
+        watch = self._client.watch(self._resource.path, self._resource.params, self._version, seconds,
+                                   opened=opened, pace=self._resource.pace)
         try:
             # Closed on the spot, not when the collector comes by: the connection would stay.
             async with contextlib.aclosing(watch) as lines:
                 async for line in lines:
                     self._obey(self._resource.reader.line(line))
-                    self._heard()
-                    self._steady(began)
+                    if self._heard() - began >= STEADY:
+                        self._streak = 0
         finally:
             for task in tasks:
                 task.cancel()
-        self._steady(began)
-        if self._clock.monotonic() - began < HASTY:
+        lasted = self._clock.monotonic() - began
+        if lasted >= STEADY:
+            self._streak = 0
+        if lasted < HASTY:
             raise ApiUnreachable(f"watch of {self._resource.path} ended as soon as it had begun")
 
     async def _stands(self) -> None:
         """A watch that was taken, and doesn't end at once, is well before its first line."""
         await self._clock.sleep(HASTY)
         self._heard()
-
-    def _steady(self, began: float) -> None:
-        if self._clock.monotonic() - began >= STEADY:
-            self._streak = 0
 
     def _obey(self, event: Event[V]) -> None:
         match event.kind:
@@ -300,12 +300,14 @@ class Informer(Generic[V]):
 
     # Failing
 
-    def _heard(self) -> None:
+    def _heard(self) -> float:
+        """Note that the server speaks; the time."""
         self._refusals = 0
-        self._last_heard = self._clock.monotonic()
+        self._last_heard = now = self._clock.monotonic()
         if self._state.failures:
             self._state = replace(self._state, failures=0, error="")
             self._on_state(self.state, None)
+        return now
 
     def _failed(self, error: FlockError) -> float:
         """Note a failure; the seconds until the next try."""

@@ -30,6 +30,10 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> list[bytes | Oversized]:
         *whole, rest = chunk.split(b"\n")
         found: list[bytes | Oversized] = []
+        if not (rest or self._rest or self._skipping) and len(chunk) <= self._limit:
+            # Most chunks are whole lines.
+            found.extend(line for line in whole if line and not line.isspace())
+            return found
         for piece in whole:
             self._keep(piece, found)
             if not self._skipping:

@@ -27,6 +27,9 @@ from flock.system.clock import Clock
 
 ERROR_LIMIT = 64 * 1024
 
+GATHERED = 1 << 17
+"""Bytes that wake a reader who rests (SO_RCVLOWAT: tcp_poll reports nothing below, but for the connection's end)."""
+
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 """A peer that is gone without a word (a cut cable, a dropped route) is found out within half a minute by the kernel."""
 
@@ -139,6 +142,20 @@ def _finish(answer: aiohttp.ClientResponse) -> None:
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
     answer.close()
+
+
+async def rest(answer: aiohttp.ClientResponse, seconds: float) -> None:
+    """Let what comes meanwhile gather in the kernel, up to a bound, so that it wakes the process once."""
+    transport = answer.connection.transport if answer.connection is not None else None
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHERED)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def explain(error: Exception) -> str:
