@@ -17,7 +17,7 @@ from flock_lab import images
 from flock_lab.gobuild import NotBuilt
 from flock_lab.images import Image
 from flock_lab.kube import programs
-from flock_lab.kube.plan import AGNHOST, BUSYBOX, COREDNS, GLIBC, IPTABLES, PAUSE
+from flock_lab.kube.plan import AGNHOST, BUSYBOX, COREDNS, GLIBC, IPTABLES, NGINX, PAUSE
 from flock_lab.native import cache_folder
 
 
@@ -34,6 +34,9 @@ def upstream() -> Path:
     coredns = {"coredns": programs.coredns().read_bytes()}
     return _archive([
         _agnhost({**coredns, **_certificate()}),
+        # Whoever asks for it wants a pod that serves HTTP on port 80.
+        Image(tag=NGINX, files={"agnhost": programs.agnhost().read_bytes()}, folders=(), base=_root(),
+              entrypoint=["/agnhost"], command=["netexec", "--http-port=80"]),
         # No folders: one named bin would hide the Debian's, which is a link.
         Image(tag=GLIBC, files=coredns, folders=(), base=_root(), command=["/bin/bash"]),
         Image(tag=IPTABLES, files={}, folders=(), base=_root()),

@@ -9,6 +9,7 @@ from flock_lab.kube.plan import DOMAIN, FOLDER, PAUSE, ClusterOptions
 from flock_lab.plan import NodePlan
 
 KUBELET_FOLDER = "/var/lib/kubelet"
+REGISTRIES = f"{FOLDER}/registries"
 STATIC_PODS = f"{FOLDER}/manifests"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
@@ -66,6 +67,8 @@ state = "{folder}/state"
 address = "{CONTAINERD_SOCKET}"
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{PAUSE}"
+[plugins."io.containerd.cri.v1.images".registry]
+config_path = "{REGISTRIES}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true
 disable_apparmor = true
@@ -74,6 +77,12 @@ bin_dirs = ["/opt/cni/bin"]
 conf_dir = "/etc/cni/net.d"
 ip_pref = "cni"
 """
+
+
+def no_registry() -> str:
+    """For containerd: there is none, and that is known at once, whatever resolver the machine has."""
+    nobody = "http://127.0.0.1:1"
+    return f'server = "{nobody}"\n[host."{nobody}"]\ncapabilities = ["pull", "resolve"]\n'
 
 
 def ptp(plan: NodePlan, families: Sequence[Family]) -> str:

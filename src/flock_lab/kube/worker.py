@@ -70,6 +70,8 @@ class Worker:
         self.write(f"{FOLDER}/resolv.conf", documents.resolv_conf([self.options.dns_address()]))
         self.write(f"{FOLDER}/proxy.json", documents.proxy(self.options, self.name))
         self.write(f"{FOLDER}/containerd.toml", documents.containerd(_STORE))
+        self.node.path(f"{documents.REGISTRIES}/_default").mkdir(parents=True, exist_ok=True)
+        self.write(f"{documents.REGISTRIES}/_default/hosts.toml", documents.no_registry())
 
     def write(self, inside: str, text: str) -> None:
         self.node.path(inside).write_text(text)
