@@ -1,7 +1,6 @@
 """The Kubernetes API as the source of the view: whole snapshots, problems, an ADD that is quicker than the watch."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -9,8 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from flock.api.named_ports import NamedPort
+from flock.api.network_policy import Rule
 from flock.api.objects import NamespaceView, PodView
-from flock.api.peer_pod import NamedPort, PeerPod
+from flock.api.peer_pod import PeerPod
 from flock.cluster.access import ClusterAccess
 from flock.cluster.client import ApiClient, Patience
 from flock.cluster.errors import ApiUnreachable
@@ -407,11 +408,24 @@ async def test_all_pods_are_followed_only_where_policy_needs_them(api: ApiServer
     await world.close()
 
 
-async def test_policies_are_kept_as_written_where_policy_needs_them(api: ApiServer) -> None:
+async def test_policies_are_followed_where_policy_needs_them(api: ApiServer) -> None:
     spec = {"podSelector": {}, "policyTypes": ["Ingress"]}
     api.put({"kind": "NetworkPolicy", "metadata": {"name": "deny", "namespace": "default"}, "spec": spec})
     world = World(api, with_policy=True)
     await world.start()
-    assert world.view.snapshot.policies["default", "deny"]["spec"] == spec
-    json.dumps(world.view.snapshot.policies["default", "deny"])
+    found = world.view.snapshot.policies["default", "deny"]
+    assert (found.namespace, found.name, found.ingress, found.egress) == ("default", "deny", (), None)
+    await world.close()
+
+
+async def test_a_rule_that_can_t_be_understood_allows_nothing_and_is_told(api: ApiServer) -> None:
+    rule = {"from": [{"ipBlock": {"cidr": "10.0.0.0/99"}}]}
+    spec = {"podSelector": {}, "ingress": [rule]}
+    api.put({"kind": "NetworkPolicy", "metadata": {"name": "odd", "namespace": "default"}, "spec": spec})
+    world = World(api, with_policy=True)
+    await world.start()
+    assert world.view.snapshot.policies["default", "odd"].ingress == (Rule(()),)
+    (problem,) = world.view.problems
+    assert str(problem) == ('NetworkPolicy default/odd: spec.ingress[0].from[0].ipBlock.cidr "10.0.0.0/99" '
+                            "is not a CIDR (address/length); it allows nothing")
     await world.close()

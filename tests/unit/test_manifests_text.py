@@ -218,7 +218,7 @@ def test_every_kind_and_a_list_of_them() -> None:
     ]
     snapshot = assemble({"x.yaml": state}, "n1")
     assert snapshot.complete
-    assert snapshot.policies["default", "deny"]["spec"] == {"podSelector": {}}
+    assert snapshot.policies["default", "deny"].ingress == ()
     assert snapshot.pods["default", "web"].node_name == "n1"
     listed = {"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(POD % name) for name in "ab"]}
     state = read(json.dumps(listed), file="x.json")

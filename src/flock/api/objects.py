@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from flock.api.named_ports import NamedPort, named_ports
 from flock.api.names import check_head, parse_object_name, subject_of
 from flock.api.problems import ABSENT, InvalidObject, Problem
 from flock.api.raw import (
@@ -53,6 +54,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     mirror_hash: str = ""
     pod_ips: tuple[str, ...] = ()
     service_account: str = ""
+    ports: tuple[NamedPort, ...] = ()
 
     @property
     def runtime_uid(self) -> str:
@@ -108,6 +110,7 @@ def pod_view(pod: RawPod) -> PodView:
         mirror_hash=annotations.get(MIRROR_HASH, ""),
         pod_ips=tuple(one.ip for one in status.podIPs or () if one.ip),
         service_account=spec.serviceAccountName or "default",
+        ports=named_ports(spec.containers or (), spec.initContainers or ()),
     )
 
 

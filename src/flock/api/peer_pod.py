@@ -1,26 +1,19 @@
 """Any pod of the cluster, as policy needs it: in the narrowest form, since there are thousands on every node. Pure.
 
 Invariant: what is kept of a pod is what selectors and their addresses depend on; an update of anything else gives an
-equal ``PeerPod``. Sources: k8s.io/api, core/v1/types.go; a restartable init container's named ports count as well.
+equal ``PeerPod``. Source: k8s.io/api, core/v1/types.go.
 """
 
 # ruff: noqa: N815
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
+from flock.api.named_ports import NamedPort, RawPorts, named_ports
 from flock.api.raw import RawMeta, RawPodIP
 
 ANYCAST = "flock.fritzlab.net/anycast"
 FINISHED = frozenset({"Succeeded", "Failed"})
-
-
-class NamedPort(msgspec.Struct, frozen=True):
-    """A port that policies may call by its name."""
-
-    name: str
-    port: int
-    protocol: str
 
 
 class PeerPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,22 +31,11 @@ class PeerPod(msgspec.Struct, frozen=True, kw_only=True):
     anycast: str = ""
 
 
-class _Port(msgspec.Struct, gc=False):
-    name: str | None = None
-    containerPort: int | None = None
-    protocol: str | None = None
-
-
-class _Container(msgspec.Struct, gc=False):
-    restartPolicy: str | None = None
-    ports: list[_Port] | None = None
-
-
 class _Spec(msgspec.Struct, gc=False):
     nodeName: str | None = None
     hostNetwork: bool | None = None
-    containers: list[_Container] | None = None
-    initContainers: list[_Container] | None = None
+    containers: list[RawPorts] | None = None
+    initContainers: list[RawPorts] | None = None
 
 
 class _Status(msgspec.Struct, gc=False):
@@ -81,20 +63,6 @@ def peer_pod(pod: RawPeerPod) -> PeerPod:
         host_network=bool(spec.hostNetwork),
         finished=status.phase in FINISHED,
         pod_ips=tuple([one.ip for one in status.podIPs or () if one.ip]),
-        ports=tuple(_ports(spec)),
+        ports=named_ports(spec.containers or (), spec.initContainers or ()),
         anycast=meta.annotations.get(ANYCAST, "") if meta.annotations else "",
     )
-
-
-def _ports(spec: _Spec) -> Iterator[NamedPort]:
-    for container in spec.containers or ():
-        yield from _named(container)
-    for container in spec.initContainers or ():
-        if container.restartPolicy == "Always":
-            yield from _named(container)
-
-
-def _named(container: _Container) -> Iterator[NamedPort]:
-    for port in container.ports or ():
-        if port.name and port.containerPort is not None:
-            yield NamedPort(port.name, port.containerPort, port.protocol or "TCP")

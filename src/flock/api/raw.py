@@ -7,6 +7,8 @@ Source: k8s.io/api, core/v1/types.go.
 # ruff: noqa: N815
 import msgspec
 
+from flock.api.named_ports import RawPorts
+
 
 class RawMeta(msgspec.Struct, gc=False):
     """metadata of any object; of a list, ``resourceVersion`` and ``continue`` alone."""
@@ -23,7 +25,7 @@ class RawMeta(msgspec.Struct, gc=False):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class RawContainer(msgspec.Struct, gc=False):
+class RawContainer(RawPorts, gc=False):
     name: str = ""
     image: str | None = None
 
@@ -33,6 +35,7 @@ class RawPodSpec(msgspec.Struct, gc=False):
     hostNetwork: bool | None = None
     serviceAccountName: str | None = None
     containers: list[RawContainer] | None = None
+    initContainers: list[RawPorts] | None = None
 
 
 class RawCondition(msgspec.Struct, gc=False):

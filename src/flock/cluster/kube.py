@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from flock.api.network_policy import NetworkPolicy
 from flock.api.node_config import NodeConfig
 from flock.api.objects import NamespaceView, NodeView, PodView
 from flock.api.peer_pod import PeerPod
@@ -53,7 +54,7 @@ class KubeSource:
         self._namespaces = self._follow(resources.namespaces(), self._namespaces_changed)
         self._nodes: Informer[NodeView] = self._follow(resources.nodes(), self._changed("nodes"))
         self._node_configs: Informer[NodeConfig] = self._follow(resources.node_configs(), self._changed("node_configs"))
-        self._policies: Informer[Mapping[str, object]] | None = None
+        self._policies: Informer[NetworkPolicy] | None = None
         self._peers: Informer[PeerPod] | None = None
         if with_policy:
             self._policies = self._follow(resources.policies(), self._changed("policies"))
@@ -78,7 +79,7 @@ class KubeSource:
             informer.wake()
 
     def _informers(self) -> Iterator[Informer[NodeConfig] | Informer[NamespaceView] | Informer[PodView]
-                                     | Informer[NodeView] | Informer[Mapping[str, object]] | Informer[PeerPod]]:
+                                     | Informer[NodeView] | Informer[NetworkPolicy] | Informer[PeerPod]]:
         yield from (self._node_configs, self._namespaces, self._pods, self._nodes)
         if self._policies is not None and self._peers is not None:
             yield from (self._policies, self._peers)
@@ -215,6 +216,9 @@ class KubeSource:
     def _problems(self) -> Iterator[SourceProblem]:
         for informer in self._informers():
             yield from map(_problem, informer.damaged)
+        for policy in self._policies.items.values() if self._policies is not None else ():
+            for problem in policy.problems:
+                yield SourceProblem(policy.subject, 0, 0, f"{problem}; it allows nothing")
         own = self._node_configs.items.get(("", self._node))
         if own is None:
             return

@@ -1,8 +1,7 @@
 """One file of a manifests folder, from bytes to objects, and the files of a folder, from objects to a snapshot. Pure.
 
-What a folder may hold: NodeConfig, Namespace and Pod, read into their types, and NetworkPolicy, which is kept as it was
-written (accepted, and not enforced yet); or a List of these. Any other kind is a problem: a mistyped word must not look
-like a removed object.
+What a folder may hold: NodeConfig, Namespace, Pod and NetworkPolicy, or a List of these. Any other kind is a problem: a
+mistyped word must not look like a removed object.
 
 Invariant: a file with any problem gives no new objects; what it said last in order stays (``keep_good``). One thing is
 milder: a bad BGP peer that the file's last state didn't have is reported and left out, since a node without its
@@ -12,33 +11,25 @@ wins and the other is reported.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import PurePath
 
 import msgspec
 
-from flock.api.names import API_VERSION, check_head, parse_object_name, subject_of
+from flock.api.names import API_VERSION
+from flock.api.network_policy import POLICY_API_VERSION, NetworkPolicy, parse_network_policy
 from flock.api.node_config import NodeConfig, parse_node_config
 from flock.api.objects import NamespaceView, PodView, parse_namespace, parse_pod
 from flock.api.problems import ABSENT, InvalidObject, Problem
-from flock.api.reader import Notes, Section
 from flock.cluster.documents import Lines, read_documents
 from flock.cluster.view import Snapshot, SourceProblem
 from flock.cluster.yaml_values import Document, ManifestError
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_PROBLEMS = 100
-POLICY_VERSION = "networking.k8s.io/v1"
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """A NetworkPolicy as it was written."""
-
-    namespace: str
-    name: str
-    raw: Mapping[str, object]
-
-
-Parsed = NodeConfig | NamespaceView | PodView | Policy
+Parsed = NodeConfig | NamespaceView | PodView | NetworkPolicy
 Identity = tuple[str, str, str]
 
 
@@ -52,8 +43,8 @@ class Sourced(msgspec.Struct, frozen=True):
     @property
     def identity(self) -> Identity:
         """Kind, namespace and name: what may be there once."""
-        kind = {NodeConfig: "NodeConfig", NamespaceView: "Namespace", PodView: "Pod", Policy: "NetworkPolicy"}
-        namespace = self.thing.namespace if isinstance(self.thing, (PodView, Policy)) else ""
+        kind = {NodeConfig: "NodeConfig", NamespaceView: "Namespace", PodView: "Pod", NetworkPolicy: "NetworkPolicy"}
+        namespace = self.thing.namespace if isinstance(self.thing, (PodView, NetworkPolicy)) else ""
         return kind[type(self.thing)], namespace, self.thing.name
 
 
@@ -180,22 +171,10 @@ def _check_version(raw: Mapping[str, object], expected: str) -> None:
         raise InvalidObject([Problem("apiVersion", raw.get("apiVersion", ABSENT), f'must be "{expected}"')])
 
 
-def _parse_policy(raw: object) -> Policy:
-    """A NetworkPolicy's name alone is read: what it says is for whoever enforces it."""
-    notes = Notes()
-    top = Section(raw, "", notes)
-    name = check_head(top, POLICY_VERSION, "NetworkPolicy")
-    metadata = top.section("metadata")
-    namespace = metadata.parsed("namespace", parse_object_name) if metadata is not None else None
-    if notes.problems or name is None or not isinstance(raw, dict):
-        raise InvalidObject(notes.problems, subject_of("NetworkPolicy", name))
-    return Policy(namespace or "default", name, raw)
-
-
 _KINDS: Mapping[str, tuple[str, Callable[[object], Parsed]]] = {
     "Namespace": ("v1", parse_namespace),
     "Pod": ("v1", parse_pod),
-    "NetworkPolicy": (POLICY_VERSION, _parse_policy),
+    "NetworkPolicy": (POLICY_API_VERSION, partial(parse_network_policy, strict=True)),
 }
 
 
@@ -214,7 +193,7 @@ def assemble(files: Mapping[str, FileState], node: str) -> Snapshot:
         node_configs={one.name: one for one in things if isinstance(one, NodeConfig)},
         namespaces={one.name: one for one in things if isinstance(one, NamespaceView)},
         pods={(one.namespace, one.name): _placed(one, node) for one in things if isinstance(one, PodView)},
-        policies={(one.namespace, one.name): one.raw for one in things if isinstance(one, Policy)},
+        policies={(one.namespace, one.name): one for one in things if isinstance(one, NetworkPolicy)},
         problems=tuple(problems),
         complete=True,
     )

@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from flock.api.names import API_GROUP, API_VERSION
+from flock.api.network_policy import NetworkPolicy, parse_network_policy
 from flock.api.node_config import NodeConfig, parse_node_config
 from flock.api.objects import (
     MIRROR_HASH,
@@ -102,8 +103,8 @@ def node_configs() -> Resource[NodeConfig]:
     return Resource("nodeconfigs", NODE_CONFIGS, Reader("NodeConfig", RawObject, _node_config))
 
 
-def policies() -> Resource[Mapping[str, object]]:
-    """Every NetworkPolicy, as written."""
+def policies() -> Resource[NetworkPolicy]:
+    """Every NetworkPolicy."""
     return Resource("networkpolicies", POLICIES, Reader("NetworkPolicy", RawObject, _policy))
 
 
@@ -146,10 +147,12 @@ def _node_config(raw: RawObject) -> NodeConfig:
         found, uid=meta.uid or "", generation=meta.generation or 0, created=meta.creationTimestamp or "")
 
 
-def _policy(raw: RawObject) -> Mapping[str, object]:
+def _policy(raw: RawObject) -> NetworkPolicy:
+    """What this version doesn't understand of it allows nothing."""
     meta = raw.metadata
-    return {"apiVersion": raw.apiVersion, "kind": raw.kind, "spec": raw.spec,
-            "metadata": {"namespace": meta.namespace or "", "name": meta.name, "uid": meta.uid or ""}}
+    head = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+    return parse_network_policy(
+        {"apiVersion": raw.apiVersion, "kind": raw.kind, "metadata": head, "spec": raw.spec}, strict=False)
 
 
 def _own_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from flock.api.network_policy import NetworkPolicy
 from flock.api.node_config import NodeConfig
 from flock.api.objects import NamespaceView, NodeView, PodView
 
@@ -30,15 +31,13 @@ class SourceProblem(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything at one moment; ``nodes`` only where there is a cluster. ``refusal`` says why the newest state of this
     node's own NodeConfig can't be used, where it can't.
-
-    ``policies`` are NetworkPolicies as written: accepted, and not enforced yet.
     """
 
     node_configs: Mapping[str, NodeConfig] = {}
     namespaces: Mapping[str, NamespaceView] = {}
     pods: Mapping[tuple[str, str], PodView] = {}
     nodes: Mapping[str, NodeView] = {}
-    policies: Mapping[tuple[str, str], Mapping[str, object]] = {}
+    policies: Mapping[tuple[str, str], NetworkPolicy] = {}
     problems: tuple[SourceProblem, ...] = ()
     refusal: str = ""
     complete: bool = False
