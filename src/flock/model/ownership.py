@@ -26,6 +26,10 @@ MAC_PREFIX = b"fl"
 """The first two bytes of every MAC that flock gives (66:6c, locally administered): a socket filter in the kernel tells
 by them that somebody changed one."""
 
+WORKER_THREAD = "flock-worker"
+"""What threads that write policy are called (comm, at most 15 characters, an even number of them); nftables' notices
+tell by it whose transaction one was."""
+
 MASQUERADE_TABLE = "flock_masquerade"
 """The nft table, of the family ``ip``, that is there while ``masquerade4`` is on."""
 

@@ -26,7 +26,7 @@ _FIND_ATTRIBUTE = 0xFFFFF000 + 12
 _SO_ATTACH_FILTER = 26
 _TYPE = 4
 _RTM_PROTOCOL = 16 + 5
-_IFI_ATTRIBUTES = 16 + 16
+_NFGEN_ATTRIBUTES = 16 + 4
 _IFI_FLAGS = 24 if sys.byteorder == "little" else 27
 _NDM_STATE = 24 if sys.byteorder == "little" else 25
 """The lower byte of ndm_state; NUD_NOARP is what the kernel's own multicast entries are, which come and go."""
@@ -85,12 +85,25 @@ def losses_filter() -> bytes:
     )
 
 
-def generations_filter() -> bytes:
-    """NEWGEN: one for each transaction of nftables, and always a datagram of its own (nf_tables_gen_notify)."""
+def generations_filter(ignoring: str = "") -> bytes:
+    """NEWGEN: one for each transaction of nftables, and always a datagram of its own (nf_tables_gen_notify).
+
+    Not of the thread whose name begins with ``ignoring``, of an even length.
+    """
+    halves = [ignoring.encode()[start : start + 2] for start in range(0, len(ignoring), 2)]
+    name = [
+        *_attribute(nl.NFTA_GEN_PROC_NAME, first=_NFGEN_ATTRIBUTES),
+        Line(IF_EQUAL, 0, yes="accept"),
+        Line(COPY_TO_X, 0),
+        *(line for number, half in enumerate(halves) for line in (
+            Line(LOAD_HALF_AT_X, 4 + 2 * number),
+            Line(IF_EQUAL, int.from_bytes(half, "big"), no="accept", yes="drop" if number == len(halves) - 1 else ""))),
+    ]
     return assemble(
         [
             Line(LOAD_HALF, _TYPE),
-            Line(IF_EQUAL, _swapped(nl.NFT_MSG_NEWGEN), yes="accept", no="drop"),
+            Line(IF_EQUAL, _swapped(nl.NFT_MSG_NEWGEN), yes="" if halves else "accept", no="drop"),
+            *(name if halves else ()),
             *_ENDS,
         ]
     )
@@ -112,10 +125,10 @@ def _named_like_ours(label: str = "") -> list[Line]:
     ]
 
 
-def _attribute(kind: int, label: str = "") -> list[Line]:
-    """Load the offset of an attribute's header, 0 where it isn't there."""
+def _attribute(kind: int, label: str = "", first: int = 16 + 16) -> list[Line]:
+    """Load the offset of an attribute's header, 0 where it isn't there; ``first`` is where those of a message begin."""
     return [
-        Line(LOAD_NUMBER, _IFI_ATTRIBUTES, label=label),
+        Line(LOAD_NUMBER, first, label=label),
         Line(LOAD_X_NUMBER, kind),
         Line(LOAD_WORD, _FIND_ATTRIBUTE),
     ]

@@ -1,7 +1,9 @@
-"""Each transaction of nftables in this network namespace, whoever makes it, as an event for the event loop.
+"""Each transaction of nftables in this network namespace that others make, as an event for the event loop.
 
     generations = Generations()
     loop.add_reader(generations.fileno(), lambda: generations.read() and look())
+
+Those of flock's own workers, which come with every pod, wake nobody: the kernel tells the name of the thread.
 
 The kernel packs what a transaction changed into shared datagrams that no socket filter can tell apart; the new
 generation's notice has one of its own, and it is the only one that wakes anybody. Who hears it looks at what is his.
@@ -17,6 +19,7 @@ import errno
 import socket
 
 from flock.errors import IOFailure
+from flock.model.ownership import WORKER_THREAD
 from flock.netlink import constants as nl
 from flock.netlink.bpf import attach, generations_filter
 
@@ -31,7 +34,7 @@ class Generations:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         self._sock = socket.socket(socket.AF_NETLINK, kind, nl.NETLINK_NETFILTER)
         try:
-            attach(self._sock, generations_filter())
+            attach(self._sock, generations_filter(WORKER_THREAD))
             self._sock.bind((0, 0))
             self._sock.setsockopt(nl.SOL_NETLINK, nl.NETLINK_ADD_MEMBERSHIP, nl.NFNLGRP_NFTABLES)
         except OSError as error:

@@ -8,18 +8,27 @@ Invariant: requests name their table, so what others have is neither read nor to
 Source: net/netfilter/nf_tables_api.c, nfnetlink.c. Numbers in attributes are in network byte order.
 """
 
+import errno
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from flock.errors import IOFailure
 from flock.netlink import constants as nl
 from flock.netlink.wire import HEADER, Message, attr, attributes, message, text
+
+NO_SUBSYSTEM = (errno.EINVAL, errno.EOPNOTSUPP)
+"""What nfnetlink_rcv_msg answers for a subsystem that it doesn't have and can't load."""
 
 _HEADER_SIZE = 4
 _U32 = struct.Struct(">I")
 _S32 = struct.Struct(">i")
 _COMMENT = 0
 """NFTNL_UDATA_RULE_COMMENT (libnftnl, udata.h). Userdata is a list of type and length, a byte each, and value."""
+
+
+class NoNftables(IOFailure):
+    """The kernel has no nftables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +69,16 @@ def dump_chains(family: int) -> bytes:
     return message(nl.NFT_MSG_GETCHAIN, nl.NLM_F_DUMP, _nfgenmsg(family))
 
 
-def dump_rules(family: int, table: str, chain: str) -> bytes:
-    """The request for the rules of one chain; of one that isn't there, none come."""
+def dump_rules(family: int, table: str, chain: str | None = None) -> bytes:
+    """The request for the rules of one chain, or of all of a table; of what isn't there, none come."""
     return message(nl.NFT_MSG_GETRULE, nl.NLM_F_DUMP, _nfgenmsg(family), _name(nl.NFTA_RULE_TABLE, table),
-                   _name(nl.NFTA_RULE_CHAIN, chain))
+                   *([_name(nl.NFTA_RULE_CHAIN, chain)] if chain is not None else []))
+
+
+def rule_chains(rules: Iterable[Message]) -> Iterator[str]:
+    """The chain of each rule, out of a dump."""
+    for rule in rules:
+        yield text(attributes(rule.body, _HEADER_SIZE).get(nl.NFTA_RULE_CHAIN))
 
 
 def delete_table(family: int, table: str) -> tuple[bytes, int]:

@@ -32,6 +32,9 @@ _ACK_BUFFER = 1 << 13
 _DUMP_BUFFER = 1 << 15
 """The most that the kernel puts into one datagram of a dump."""
 
+_SEND_BUFFER = 1 << 16
+"""Surely less than any default, the kernel's own bookkeeping of a message included."""
+
 _DUMP_TRIES = 2
 
 
@@ -80,6 +83,11 @@ class NetlinkSocket:
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    def allow(self, size: int) -> None:
+        """Let one ``send`` be this large: a transaction can't be cut, and the default of 208 KiB refuses it."""
+        if size > _SEND_BUFFER:
+            self._sock.setsockopt(socket.SOL_SOCKET, nl.SO_SNDBUFFORCE, 2 * size)
 
     def run(self, batch: Sequence[bytes], what: str) -> None:
         """Send requests in one go; NetlinkError tells which failed. The others were applied all the same."""

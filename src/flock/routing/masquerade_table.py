@@ -14,7 +14,9 @@ from flock.model.ownership import MASQUERADE_TABLE
 from flock.netlink import constants as nl
 from flock.netlink.conntrack import delete_flow, dump_unreplied, parse_flow
 from flock.netlink.nftables import (
+    NO_SUBSYSTEM,
     BaseChain,
+    NoNftables,
     TableState,
     chain_names,
     delete_table,
@@ -32,12 +34,6 @@ NFT_DEADLINE = 10.0
 _WHAT = f"the nft table ip {MASQUERADE_TABLE}"
 _FAMILY = nl.NFPROTO_IPV4
 _HOOKED = BaseChain(kind="nat", hook=nl.NF_INET_POST_ROUTING, priority=nl.NF_IP_PRI_NAT_SRC, accepts=True)
-_NO_SUBSYSTEM = (errno.EINVAL, errno.EOPNOTSUPP)
-"""What nfnetlink_rcv_msg answers for a subsystem that it doesn't have and can't load."""
-
-
-class NoNftables(IOFailure):
-    """The kernel has no nftables."""
 
 
 class NftFailed(IOFailure):
@@ -56,7 +52,7 @@ class MasqueradeTable:
             try:
                 table = sock.get(get_table(_FAMILY, MASQUERADE_TABLE), _WHAT)
             except NetlinkError as error:
-                if error.errno in _NO_SUBSYSTEM:
+                if error.errno in NO_SUBSYSTEM:
                     raise NoNftables("this kernel has no nftables", str(error)) from error
                 raise
             if table is None:
