@@ -19,7 +19,8 @@ from flock_lab.kube.plan import in_url
 
 READY = 60.0
 GONE = 60.0
-_PATHS = {"Pod": "/api/v1/{}/pods", "Service": "/api/v1/{}/services", "Deployment": "/apis/apps/v1/{}/deployments"}
+_PATHS = {"Pod": "/api/v1/{}/pods", "Service": "/api/v1/{}/services", "Deployment": "/apis/apps/v1/{}/deployments",
+          "NetworkPolicy": "/apis/networking.k8s.io/v1/{}/networkpolicies"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ whole, and a runtime that got no answer sends DEL.
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from functools import partial
 
 from flock.agent.logs import ctx
@@ -42,7 +43,8 @@ class Adding:
         if self._state.store.known(request.key):
             raise AlreadyAttached(f"container {request.key.container_id} has {request.key.ifname} already")
         attachment = self._allocate(request, os.fstat(netns_fd).st_ino)
-        self._state.worker.post(partial(self._finish, attachment, request, netns_fd, call))
+        realise = partial(self._realise, attachment, netns_fd, self._state.joins(attachment))
+        self._state.worker.post(partial(self._finish, attachment, request, call, realise))
 
     def _allocate(self, request: AddRequest, inode: int) -> Attachment:
         state = self._state
@@ -90,14 +92,14 @@ class Adding:
             spec,
         )
 
-    def _finish(self, attachment: Attachment, request: AddRequest, netns_fd: int, call: Call) -> None:
+    def _finish(self, attachment: Attachment, request: AddRequest, call: Call, realise: Callable[[], None]) -> None:
         """The worker's part."""
         if call.cancelled:
             self._take_back(attachment)
             call.finish()
             return
         try:
-            self._realise(attachment, netns_fd)
+            realise()
         except FlockError as error:
             self._take_back(attachment)
             call.fail(error)
@@ -110,11 +112,12 @@ class Adding:
         else:
             self._answer(attachment, request, call)
 
-    def _realise(self, attachment: Attachment, netns_fd: int) -> None:
+    def _realise(self, attachment: Attachment, netns_fd: int, join: Callable[[], None]) -> None:
         state, key = self._state, attachment.key
         state.store.write_pending(attachment)
         with contextlib.ExitStack() as undo:
             undo.callback(state.store.discard, key)
+            join()
             plan = state.plan(attachment)
             wired = state.wiring.attach(plan, netns_fd)
             undo.callback(state.wiring.unwire, attachment.host_ifname)
@@ -137,9 +140,11 @@ class Adding:
             # The entry stays, so the runtime's DEL or GC finds it.
             log.warning("taking back failed", extra=ctx(key=attachment.key, error=error))
         finally:
+            self._state.leaves(attachment)
             call.finish()
 
     def _take_back(self, attachment: Attachment) -> None:
+        self._state.leaves(attachment)
         for address in attachment.addresses():
             self._state.allocator.forget(address)
 

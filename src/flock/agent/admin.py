@@ -29,11 +29,13 @@ class Admin:
 
     def __init__(
         self, state: NodeState, bird: BirdLoop, masquerade: MasqueradeLoop, readiness: Readiness,
-        runners: Mapping[str, Runner],
+        runners: Mapping[str, Runner], *, policy: Callable[[], list[str]],
     ) -> None:
+        """``policy`` says what is wrong with the rules in the kernel; it blocks."""
         self._state = state
         self._bird = bird
         self._masquerade = masquerade
+        self._policy = policy
         self._readiness = readiness
         self._runners = runners
         self._queries: dict[str, Callable[[], Awaitable[object]]] = {
@@ -83,7 +85,8 @@ class Admin:
         def look() -> dict[str, list[str]]:
             return {str(entry.key): self._differences(entry) for entry in self._state.store.committed()}
 
-        return {"pods": await asyncio.to_thread(look), "node": await asyncio.to_thread(self._masquerade.differences)}
+        node = [*await asyncio.to_thread(self._masquerade.differences), *await asyncio.to_thread(self._policy)]
+        return {"pods": await asyncio.to_thread(look), "node": node}
 
     def _differences(self, entry: Attachment) -> list[str]:
         try:

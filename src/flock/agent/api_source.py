@@ -8,7 +8,7 @@ If the process dies on any line: nothing is written here.
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from flock.agent.bird_loop import BirdLoop
@@ -18,11 +18,13 @@ from flock.agent.source import LiveSource, Then
 from flock.agent.state import NodeState
 from flock.agent.upkeep import Upkeep
 from flock.api.objects import PodView
+from flock.api.peer_pod import PeerPod
 from flock.cluster.client import ApiClient
 from flock.cluster.credentials import in_cluster, load_kubeconfig
 from flock.cluster.informer import InformerState
 from flock.cluster.kube import KubeSource
 from flock.cluster.view import View
+from flock.cluster.watch import Change
 from flock.cluster.writes import ApiWrites
 from flock.cni.requests import PodArgs
 from flock.errors import FlockError
@@ -44,7 +46,7 @@ class ApiSource:
         self._node = node
         self._clock = clock
         self._source = KubeSource(self.client, node, asyncio.get_running_loop(), clock=clock,
-                                  on_state=_tell)
+                                  with_policy=True, on_state=_tell)
         self._waits: set[asyncio.Task[None]] = set()
 
     @property
@@ -75,6 +77,12 @@ class ApiSource:
 
     def followed(self) -> Sequence[InformerState]:
         return self._source.states
+
+    def peers(self) -> Iterable[PeerPod]:
+        return self._source.peers.values()
+
+    def subscribe_peers(self, callback: Callable[[Sequence[Change[PeerPod]]], None]) -> None:
+        self._source.subscribe_peers(callback)
 
     async def start(self) -> None:
         await self._source.start()

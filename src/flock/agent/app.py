@@ -33,6 +33,9 @@ from flock.agent.masquerade_loop import MasqueradeLoop
 from flock.agent.metrics import Metrics
 from flock.agent.node_loop import NodeLoop, make_allocator
 from flock.agent.pokes import connect, connect_upkeep
+from flock.agent.policing import Policing
+from flock.agent.policy_feed import PolicyFeed
+from flock.agent.policy_loop import PolicyLoop
 from flock.agent.problems import Problems
 from flock.agent.readiness import Readiness
 from flock.agent.signs import Signs
@@ -55,6 +58,7 @@ from flock.model import ownership as own
 from flock.netlink.generations import Generations
 from flock.netlink.monitor import Monitor
 from flock.pods.wiring import PodWiring
+from flock.policy.kernel import PolicyTable
 from flock.routing.bird import Bird
 from flock.routing.masquerade_table import MasqueradeTable
 from flock.system.clock import Clock, SystemClock
@@ -64,6 +68,7 @@ SUMMARY_GAP = 0.05
 """A summary that a stranger took is back within 100 ms, whenever the last run was; a burst of ADDs costs few runs."""
 MASQUERADE_GAP = 0.02
 """The same for the nft table, which takes a process to write; a look costs less than a millisecond."""
+POLICY_GAP = 0.02
 BIRD_GAP = 10.0
 SWEEP_GAP = 30.0
 HEALTH_GAP = 1.0
@@ -137,6 +142,7 @@ class Agent:
         await asyncio.to_thread(recover, state, state.store.load(self._clock.uptime()))
         sweep = Sweep(state)
         stack.enter_context(self._listening(state, sweep))
+        policy = self._police(stack, state, source)
         deleting = Deleting(state)
         queue = DeleteQueue(own.DELETES_DIR, own.DAMAGED_DIR)
         drain = Drain(queue, state.store, deleting)
@@ -150,6 +156,7 @@ class Agent:
             "node": Loop(NodeLoop(state, network).run, 0.2, SWEEP_GAP),
             "summaries": Loop(summaries.run, SUMMARY_GAP, SWEEP_GAP),
             "masquerade": Loop(masquerade.run, MASQUERADE_GAP, SWEEP_GAP),
+            "policy": Loop(policy.run, POLICY_GAP, SWEEP_GAP),
             "bird": Loop(bird.run, 0.2, BIRD_GAP),
             "sweep": Loop(sweep.run, 1.0, SWEEP_GAP),
         }
@@ -162,6 +169,7 @@ class Agent:
         if upkeep is not None:
             connect_upkeep(state, runners, upkeep, bird)
         connect(state, runners, sweep, summaries, masquerade)
+        policy.watch(runners["policy"].poke)
         async with asyncio.TaskGroup() as tasks:
             jobs: list[asyncio.Task[None]] = [
                 tasks.create_task(runner.run(), name=name) for name, runner in runners.items()
@@ -169,8 +177,8 @@ class Agent:
             await self._first_runs(runners)
             await drain.run()
             handler = Attachments(state, deleting, queue, source)
-            server = CniServer(own.AGENT_SOCKET, handler, asyncio.get_running_loop(),
-                               query=Admin(state, bird, masquerade, self._readiness, runners).answer)
+            admin = Admin(state, bird, masquerade, self._readiness, runners, policy=policy.check)
+            server = CniServer(own.AGENT_SOCKET, handler, asyncio.get_running_loop(), query=admin.answer)
             server.start()
             jobs.append(tasks.create_task(self._alive(drain), name="alive"))
             await self._announce_ready(state)
@@ -180,6 +188,19 @@ class Agent:
             await server.close()
             for job in jobs:
                 job.cancel()
+
+    def _police(self, stack: contextlib.AsyncExitStack, state: NodeState, source: Source) -> PolicyLoop:
+        """Policy for the pods that run, and from now on for every pod before its first packet."""
+        policing = Policing(PolicyTable(), asyncio.get_running_loop())
+        policing.start()
+        # In a thread: the programs that it waits for run in this loop.
+        stack.push_async_callback(asyncio.to_thread, policing.stop)
+        feed = PolicyFeed(state, policing, source.peers)
+        source.subscribe_peers(feed.peers_changed)
+        feed.start(state.store.committed())
+        policy = PolicyLoop(policing, Generations(), self._clock)
+        stack.callback(policy.close)
+        return policy
 
     def _build_state(self, source: Source, network: NodeNetwork) -> NodeState:
         config = source.view.node_config(self._config.node)
@@ -212,14 +233,14 @@ class Agent:
                         exc_info=error if unexpected else None)
 
     async def _first_runs(self, runners: dict[str, Runner]) -> None:
-        """Summaries, masquerading and BIRD's first configuration before serving (R7).
+        """Policy, summaries, masquerading and BIRD's first configuration before serving (R7).
 
         A failure doesn't hold it up, and what is slow only so long.
         """
         deadline = self._clock.monotonic() + FIRST_RUN_PATIENCE
         while self._clock.monotonic() < deadline:
             if all(runners[name].state.runs and runners[name].state.running_since is None
-                   for name in ("summaries", "masquerade", "bird")):
+                   for name in ("policy", "summaries", "masquerade", "bird")):
                 return
             await self._clock.sleep(0.005)
 

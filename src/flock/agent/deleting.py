@@ -120,5 +120,6 @@ class Deleting:
         released = self._state.store.release(key, now)
         if released is None:
             return
+        self._state.leaves(released)
         self._state.allocator.release(tuple(released.addresses()), now, released.owner)
         self._state.worker.later(lambda: log.info("pod removed", extra=ctx(pod=released.owner, key=key, why=why)))

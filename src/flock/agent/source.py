@@ -3,13 +3,14 @@
 If the process dies on any line: nothing is written here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from flock.agent.bird_loop import BirdLoop
 from flock.agent.loop import Loop
 from flock.agent.state import NodeState
 from flock.api.objects import PodView
+from flock.api.peer_pod import PeerPod
 from flock.cluster.manifests import ManifestsFolder
 from flock.cluster.view import View
 from flock.cni.requests import PodArgs
@@ -17,6 +18,7 @@ from flock.errors import FlockError
 
 if TYPE_CHECKING:
     from flock.cluster.informer import InformerState
+    from flock.cluster.watch import Change
 
 Then = Callable[[FlockError | None], None]
 
@@ -48,6 +50,12 @@ class Source(Protocol):
 
     def followed(self) -> Sequence["InformerState"]:
         """How each resource of an API is followed, for health; nothing for manifests. From any thread."""
+
+    def peers(self) -> Iterable[PeerPod]:
+        """Every pod of the cluster, where an API tells of more than the view has. In the loop's thread."""
+
+    def subscribe_peers(self, callback: Callable[[Sequence["Change[PeerPod]"]], None]) -> None:
+        """Call ``callback`` with each change of them, in the loop's thread."""
 
     async def start(self) -> None: ...
 
@@ -86,6 +94,12 @@ class ManifestsSource:
 
     def followed(self) -> Sequence["InformerState"]:
         return ()
+
+    def peers(self) -> Iterable[PeerPod]:
+        return ()
+
+    def subscribe_peers(self, callback: Callable[[Sequence["Change[PeerPod]"]], None]) -> None:
+        """A folder's pods are all in the view."""
 
     async def start(self) -> None:
         await self._folder.start()

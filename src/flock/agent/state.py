@@ -29,6 +29,15 @@ def _nobody(_pod: PodArgs, _error: FlockError) -> None:
     """Nobody wants to know."""
 
 
+def _open(_attachment: Attachment) -> Callable[[], None]:
+    """Nobody enforces policy."""
+    return lambda: None
+
+
+def _unheard(_attachment: Attachment) -> None:
+    """Nobody enforces policy."""
+
+
 @dataclass(slots=True, kw_only=True)
 class NodeState:
     """One node's parts. ``leaving``: attachments whose links are being removed, which nothing may mend.
@@ -37,6 +46,9 @@ class NodeState:
     holds for running pods when it is gone. ``incomplete``: new ones whose host ends lack the addresses that answer
     pings. ``failing``: why a field of the NodeConfig has no effect now. ``refused`` is told of every ADD that failed,
     after its answer, from any thread.
+
+    ``joins`` is told of a pod that is about to be wired, in the loop's thread; the worker calls what it returns, after
+    which the pod's rules stand (FlockError: they can't). ``leaves`` is told of one whose link is gone, from any thread.
     """
 
     node: str
@@ -55,6 +67,8 @@ class NodeState:
     incomplete: dict[AttachmentKey, tuple[Wiring, int]] = field(default_factory=dict)
     failing: dict[str, str] = field(default_factory=dict)
     refused: Callable[[PodArgs, FlockError], object] = _nobody
+    joins: Callable[[Attachment], Callable[[], None]] = _open
+    leaves: Callable[[Attachment], None] = _unheard
     mending: threading.Lock = field(default_factory=threading.Lock)
 
     def config(self) -> NodeConfig:

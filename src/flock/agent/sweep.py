@@ -126,6 +126,7 @@ class Sweep:
             log.warning("a lost attachment can't be released", extra=ctx(key=key, error=error))
             return
         if released is not None:
+            state.leaves(released)
             state.allocator.release(tuple(released.addresses()), now, released.owner)
             log.warning("attachment released: its link is gone", extra=ctx(pod=released.owner, key=key))
 

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from flock.model.ownership import WORKER_THREAD
+from flock.system.threads import name_this_thread
+
 Job = Callable[[], None]
 
 LATER_LIMIT = 1000
@@ -53,6 +56,7 @@ class Worker:
             self._thread.join()
 
     def _work(self) -> None:
+        name_this_thread(WORKER_THREAD)
         while True:
             if self._later and (self._posted.empty() or len(self._later) > LATER_LIMIT):
                 _do(self._later.popleft())

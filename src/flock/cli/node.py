@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -18,6 +18,7 @@ from flock.cni.programs import install_programs, remove_programs
 from flock.errors import FlockFailure, IOFailure
 from flock.model import ownership as own
 from flock.pods.wiring import PodWiring
+from flock.policy.kernel import PolicyTable
 from flock.routing.masquerade_table import MasqueradeTable
 
 SHIPPED = Path("/opt/flock/programs")
@@ -64,6 +65,9 @@ def _clean(force: bool) -> None:
         click.echo(f"removed    blackhole {change.removesuffix(' removed')}")
     if MasqueradeTable().remove():
         click.echo("removed    the nft table of masquerade4")
+    with closing(PolicyTable()) as policy:
+        if policy.remove():
+            click.echo("removed    the nft table of policy")
     for folder in (own.RUN_DIR, own.BIRD_CONFIG.parent):
         if _empty(folder):
             click.echo(f"emptied    {folder}")
