@@ -63,7 +63,7 @@ conformance:  ## upstream's e2e specs on a cluster of each family order; every s
 	$(PYTEST) -m versions --ignore=tests/cluster --ignore=tests/kube $(ARGS)
 	$(BIN)/python -m flock_lab.kube.conformance $(SPECS)
 
-bench:  ## flock and the reference plugins side by side; ONLY=cni for one group (cni, store, routing, kube)
+bench:  ## flock and the reference plugins side by side; ONLY=cni for one group (cni, store, routing, policy, kube)
 	@scripts/setup packages cluster-packages e2e-root venv shim
 	@$(BIN)/python -m flock_lab.gobuild
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from bench import agent, allocation, burst, latency, outage, ready, report, scale
+from bench import agent, allocation, burst, latency, outage, policy, ready, report, scale
 from bench.report import Figure
 from bench.sides import Flock, NotBuilt, Reference, Slot, flock_side, reference_side
 from flock_lab import gobuild
@@ -79,7 +79,13 @@ def _kube() -> list[Figure]:
     return figures + ready.ready_figures()
 
 
-GROUPS: dict[str, Callable[[], list[Figure]]] = {"cni": _cni, "store": _store, "routing": _routing, "kube": _kube}
+def _policy() -> list[Figure]:
+    _say(f"policy with {policy.MANY:,} pods")
+    return policy.policy_figures()
+
+
+GROUPS: dict[str, Callable[[], list[Figure]]] = {"cni": _cni, "store": _store, "routing": _routing, "policy": _policy,
+                                                 "kube": _kube}
 
 
 def _slots(stack: ExitStack, count: int) -> list[Slot]:

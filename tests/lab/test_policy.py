@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -223,3 +224,41 @@ def test_R15_rules_that_are_written_anew_cost_an_open_pod_no_packet(node: Node, 
     said = re.search(r"(\d+) packets transmitted, (\d+) received", node.log("open").read_text())
     assert said is not None
     assert int(said[1]) - int(said[2]) <= 1  # the one under way at the end
+
+
+def test_R15_a_pod_that_is_followed_by_another_of_its_name_stays_closed(node: Node, client: Pod) -> None:
+    """Its object is gone and its successor's is there while its sandbox still runs."""
+    old = labelled(node, "twin", {"app": "server"})
+    write_policy(node)
+    must_become(node, client, old, open_=False)
+    relabel(node, "twin", "another-uid", {"app": "stranger"})
+    wait_until(lambda: "another" in node.path("/etc/flock/manifests/pod-twin.yaml").read_text(), 5.0, "the file")
+    must_become(node, client, labelled(node, "after-twin", {"app": "stranger"}), open_=True)
+    for family in FAMILIES:
+        assert not reaches(node, client, old, family)
+    node.remove_manifest("pod-twin")
+    must_become(node, client, labelled(node, "after-gone", {"app": "stranger"}), open_=True)
+    for family in FAMILIES:
+        assert not reaches(node, client, old, family)
+
+
+def flockctl(node: Node, *words: str) -> tuple[int, str]:
+    done = node.run(sys.executable, "-m", "flock.cli.main", *words, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_an_operator_sees_which_policy_closes_a_pod(node: Node, server: Pod, client: Pod) -> None:
+    write_policy(node, "closed")
+    must_become(node, client, server, open_=False)
+    code, said = flockctl(node, "policy", "show")
+    assert code == 0
+    assert re.search(r"default/server +default/closed +open", said)
+    code, said = flockctl(node, "policy", "explain", "default/client", "default/server", "--port", "80")
+    assert code == 1
+    assert "isolated by default/closed, and no rule allows it" in said
+    assert str(server.address(Family.IPV4)) in said
+    code, said = flockctl(node, "policy", "explain", "default/server", "default/client", "--protocol", "icmp")
+    assert (code, "no policy selects it" in said) == (0, True)
+    code, said = flockctl(node, "policy", "explain", "default/nobody", "default/client", "--port", "80")
+    assert (code, said) == (1, "flockctl: pod default/nobody has no address that this node knows\n")
+    node.remove_manifest("closed")

@@ -177,7 +177,8 @@ class Agent:
             await self._first_runs(runners)
             await drain.run()
             handler = Attachments(state, deleting, queue, source)
-            admin = Admin(state, bird, masquerade, self._readiness, runners, policy=policy.check)
+            admin = Admin(state, bird, masquerade, self._readiness, runners, policing=policy.policing,
+                          addresses=network.addresses)
             server = CniServer(own.AGENT_SOCKET, handler, asyncio.get_running_loop(), query=admin.answer)
             server.start()
             jobs.append(tasks.create_task(self._alive(drain), name="alive"))

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
 from flock.agent.logs import ctx
-from flock.errors import FlockError, FlockFailure, TryAgain
+from flock.errors import FlockError, FlockFailure, IOFailure, TryAgain
 from flock.loops.backoff import Backoff
 from flock.model.ownership import WORKER_THREAD
 from flock.policy.changes import Change, Known, rewriting
@@ -38,6 +38,9 @@ Done = Callable[[FlockError | None], None]
 REST = 0.05
 """Seconds. A pod that leaves changes nothing for those that stay; a thread that wakes up for each would delay the next
 ADD by more than the change costs."""
+
+PROGRAM_PATIENCE = 60.0
+"""Seconds; a program has a deadline of its own, this one is for a loop that runs no more."""
 
 RETRY = Backoff(first=0.1, factor=2.0, cap=10.0)
 
@@ -269,4 +272,7 @@ class Policing:
         self._table.commit(steps.after)
 
     def _await(self, program: Coroutine[None, None, None]) -> None:
-        asyncio.run_coroutine_threadsafe(program, self._loop).result()
+        try:
+            asyncio.run_coroutine_threadsafe(program, self._loop).result(PROGRAM_PATIENCE)
+        except TimeoutError as error:
+            raise IOFailure("nft can't be run", "the event loop is busy or has ended") from error

@@ -73,7 +73,7 @@ class PolicyFeed:
 
     def _member(self, attachment: Attachment) -> Member:
         pod = self._state.pod(attachment.namespace, attachment.pod) if attachment.pod else None
-        if pod is not None and attachment.uid not in ("", pod.uid, pod.mirror_hash):
+        if not _is_pod_of(pod, attachment):
             pod = None
         return Member(
             namespace=attachment.namespace, name=attachment.pod, interface=attachment.host_ifname,
@@ -107,7 +107,8 @@ class PolicyFeed:
             if pod is None or pod.node_name != self._state.node:
                 self._put_peer(key, view_member(pod) if pod is not None else None)
         for attachment in list(self._subjects.values()):
-            if changed.get((attachment.namespace, attachment.pod)) is not None:
+            # One whose object is gone, or has a successor of its name, keeps the labels that it had: it may still run.
+            if _is_pod_of(changed.get((attachment.namespace, attachment.pod)), attachment):
                 self._policing.post(partial(_update, self._member(attachment)))
 
     def peers_changed(self, changes: Sequence[PeerChange]) -> None:
@@ -121,6 +122,10 @@ class PolicyFeed:
             self._policing.post(lambda rulings: rulings.remove_member((*key, "")))
         else:
             self._policing.post(partial(_put, member))
+
+
+def _is_pod_of(pod: PodView | None, attachment: Attachment) -> bool:
+    return pod is not None and attachment.uid in ("", pod.uid, pod.mirror_hash)
 
 
 def _put(member: Member, rulings: Rulings) -> None:

@@ -33,14 +33,10 @@ class PolicyLoop:
     """
 
     def __init__(self, policing: Policing, notices: Notices, clock: Clock) -> None:
-        self._policing = policing
+        self.policing = policing
         self._notices = notices
         self._clock = clock
         self._last_whole = float("-inf")
-
-    def check(self) -> list[str]:
-        """What is wrong with the table now, in words. Blocks; for threads other than the loop's."""
-        return self._policing.check()
 
     def watch(self, poke: Callable[[str], None]) -> None:
         """Begin to hear of transactions, and poke after them."""
@@ -69,7 +65,7 @@ class PolicyLoop:
 
         now = self._clock.monotonic()
         whole = now - self._last_whole >= WHOLE_GAP
-        self._policing.look(tell, whole=whole)
+        self.policing.look(tell, whole=whole)
         if (error := await done) is not None:
             raise IOFailure("policy isn't in place", str(error))
         if whole:

@@ -16,9 +16,9 @@ from flock.model.text import shown
 DEADLINE = 10.0
 
 
-def ask(query: str) -> Any:  # noqa: ANN401 - JSON of the agent's, shown as it is
+def ask(query: str, body: bytes = b"") -> Any:  # noqa: ANN401 - JSON of the agent's, shown as it is
     """The agent's answer, decoded; AgentUnavailable where nobody answers."""
-    reply = _exchange(encode_request({"FLOCK_QUERY": query}, b""))
+    reply = _exchange(encode_request({"FLOCK_QUERY": query}, body))
     try:
         answer = msgspec.json.decode(reply.body)
     except msgspec.DecodeError as error:

@@ -15,6 +15,7 @@ from flock.cli.crd import crd
 from flock.cli.ip import ip
 from flock.cli.node import node
 from flock.cli.pods import pods
+from flock.cli.policy import policy
 from flock.cli.render import render
 from flock.cli.status import status
 from flock.errors import FlockError
@@ -26,7 +27,7 @@ def cli() -> None:
     """Look at flock on this node: its agent, its pods' addresses, its routes."""
 
 
-for command in (status, pods, ip, check, render, crd, node):
+for command in (status, pods, ip, policy, check, render, crd, node):
     cli.add_command(command)
 # The image of the agent brings no lab.
 if find_spec("flock_lab") is not None:
