@@ -12,6 +12,7 @@ from tests.cluster.ground import Ground, must_not_be_named
 
 from flock.model.family import FAMILIES, Address, Family
 from flock.model.ownership import ALIVE_FILE, DELETES_DIR
+from flock.testing.wait import wait_until
 from flock_lab import manifests
 from flock_lab.host import Host
 from flock_lab.images import TOOLS
@@ -144,6 +145,8 @@ def test_a_port_of_the_host_leads_to_the_container(runtime: Runtime) -> None:
     node = runtime.node
     with pod(runtime, "web", (18080, 8080)) as web:
         runtime.containerd.run_container(web, "httpd", "-f", "-p", "8080", "-h", "/www")
+        # A container counts as started before its program listens.
+        wait_until(lambda: fetch(node, node.plan.address(Family.IPV6), 18080), 10.0, "the server", forgive=(OSError,))
         for host in (node, runtime.router):
             for family in FAMILIES:
                 assert fetch(host, node.plan.address(family), 18080) == b"served by a pod\n"

@@ -83,6 +83,7 @@ def test_nothing_that_ran_is_no_pass(reported: list[dict[str, str]], code: int) 
 def test_conformance_fails_with_one_failure_and_reports_each_spec(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     ends = {"ipv6": "passed", "ipv4": "failed"}
+    # What is replaced is a cluster of ten minutes; tests/kube runs specs for real.
     monkeypatch.setattr(conformance, "REPORT", tmp_path / "build" / "conformance.txt")
     monkeypatch.setattr(conformance, "run", lambda order, _options, names, _side_by_side: [
         Result(name=name, state=ends[order], seconds=1.0) for name in names])
