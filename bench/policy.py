@@ -12,7 +12,7 @@ from flock.api.named_ports import NamedPort
 from flock.api.network_policy import IPBlock, NetworkPolicy, PodPeer, PortName, PortRange, Protocol, Rule
 from flock.api.selector import Operator, Requirement, Selector
 from flock.model.family import parse_network
-from flock.netlink.nft_sets import transaction
+from flock.netlink.nftables import transaction
 from flock.policy.plan import plan_change
 from flock.policy.select import Rulings
 from flock.policy.world import Member

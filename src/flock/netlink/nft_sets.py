@@ -11,13 +11,14 @@ Source: net/netfilter/nf_tables_api.c, nfnetlink.c; libnftnl udata.h and nft's d
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
 from flock.netlink import constants as nl
-from flock.netlink.wire import HEADER, Message, attr, attributes, each_attribute, message, nested, text
+from flock.netlink.nftables import name_attr, nfgenmsg
+from flock.netlink.wire import Message, attr, attributes, each_attribute, message, nested, text
 
 ELEMENTS = 1000
 """In one message: an attribute holds 65,535 bytes, and the largest element packs into less than 64."""
@@ -26,7 +27,7 @@ IFNAME = 16
 _HEADER_SIZE = 4
 _U32 = struct.Struct(">I")
 _S32 = struct.Struct(">i")
-_NFGENMSG = struct.Struct(">BBH")
+_INET = nfgenmsg(nl.NFPROTO_INET)
 _ATTR = struct.Struct("=HH")
 
 
@@ -83,8 +84,8 @@ def new_set(table: str, name: str, keys: Keys, number: int) -> bytes:
     data = (_number(nl.NFTA_SET_DATA_TYPE, nl.NFT_DATA_VERDICT), _number(nl.NFTA_SET_DATA_LEN, 0))
     fields = [nested(nl.NFTA_LIST_ELEM, _number(nl.NFTA_SET_FIELD_LEN, length)) for length in kind.fields]
     return message(
-        nl.NFT_MSG_NEWSET, nl.NLM_F_CREATE, _nfgenmsg(), _name(nl.NFTA_SET_TABLE, table),
-        _name(nl.NFTA_SET_NAME, name), _number(nl.NFTA_SET_FLAGS, kind.flags),
+        nl.NFT_MSG_NEWSET, nl.NLM_F_CREATE, _INET, name_attr(nl.NFTA_SET_TABLE, table),
+        name_attr(nl.NFTA_SET_NAME, name), _number(nl.NFTA_SET_FLAGS, kind.flags),
         _number(nl.NFTA_SET_KEY_TYPE, kind.key), _number(nl.NFTA_SET_KEY_LEN, kind.length),
         *(data if kind.verdicts else ()), _number(nl.NFTA_SET_ID, number),
         attr(nl.NFTA_SET_USERDATA, bytes.fromhex(kind.userdata)),
@@ -93,14 +94,15 @@ def new_set(table: str, name: str, keys: Keys, number: int) -> bytes:
 
 def delete_set(table: str, name: str) -> bytes:
     """Remove a set that no rule uses, with its elements."""
-    return message(nl.NFT_MSG_DELSET, 0, _nfgenmsg(), _name(nl.NFTA_SET_TABLE, table), _name(nl.NFTA_SET_NAME, name))
+    return message(nl.NFT_MSG_DELSET, 0, _INET, name_attr(nl.NFTA_SET_TABLE, table), name_attr(nl.NFTA_SET_NAME, name))
 
 
 def delete_chain(table: str, name: str) -> Iterator[bytes]:
     """Remove a chain that nothing leads to, with its rules."""
-    yield message(nl.NFT_MSG_DELRULE, 0, _nfgenmsg(), _name(nl.NFTA_RULE_TABLE, table), _name(nl.NFTA_RULE_CHAIN, name))
-    yield message(nl.NFT_MSG_DELCHAIN, 0, _nfgenmsg(), _name(nl.NFTA_CHAIN_TABLE, table),
-                  _name(nl.NFTA_CHAIN_NAME, name))
+    yield message(nl.NFT_MSG_DELRULE, 0, _INET, name_attr(nl.NFTA_RULE_TABLE, table),
+                  name_attr(nl.NFTA_RULE_CHAIN, name))
+    yield message(nl.NFT_MSG_DELCHAIN, 0, _INET, name_attr(nl.NFTA_CHAIN_TABLE, table),
+                  name_attr(nl.NFTA_CHAIN_NAME, name))
 
 
 def add_elements(table: str, name: str, keys: Iterable[bytes]) -> Iterator[bytes]:
@@ -119,23 +121,6 @@ def add_verdicts(table: str, name: str, verdicts: Iterable[tuple[bytes, Verdict]
                          (_element(key, _verdict(verdict)) for key, verdict in verdicts))
 
 
-def transaction(requests: Sequence[bytes]) -> tuple[bytes, int]:
-    """Requests as one transaction, and the number of the message that is acknowledged: the last but the end, since
-    before Linux 6.10 the end of a transaction has no ACK.
-    """
-    data = bytearray(b"".join((
-        message(nl.NFNL_MSG_BATCH_BEGIN, 0, _nfgenmsg(0, nl.NFNL_SUBSYS_NFTABLES)), *requests,
-        message(nl.NFNL_MSG_BATCH_END, 0, _nfgenmsg(0, nl.NFNL_SUBSYS_NFTABLES)))))
-    offset = count = 0
-    last = len(requests) + 1
-    while offset < len(data):
-        count += 1
-        length, kind, flags, _, port = HEADER.unpack_from(data, offset)
-        HEADER.pack_into(data, offset, length, kind, flags | (nl.NLM_F_ACK if count == last else 0), count, port)
-        offset += length
-    return bytes(data), last
-
-
 def interface_key(name: str) -> bytes:
     """An interface's name as a key."""
     return name.encode().ljust(IFNAME, b"\0")
@@ -146,13 +131,13 @@ def interface_key(name: str) -> bytes:
 
 def dump_sets(table: str) -> bytes:
     """The request for all sets and maps of a table."""
-    return message(nl.NFT_MSG_GETSET, nl.NLM_F_DUMP, _nfgenmsg(), _name(nl.NFTA_SET_TABLE, table))
+    return message(nl.NFT_MSG_GETSET, nl.NLM_F_DUMP, _INET, name_attr(nl.NFTA_SET_TABLE, table))
 
 
 def dump_elements(table: str, name: str) -> bytes:
     """The request for the elements of one set."""
-    return message(nl.NFT_MSG_GETSETELEM, nl.NLM_F_DUMP, _nfgenmsg(), _name(nl.NFTA_SET_ELEM_LIST_TABLE, table),
-                   _name(nl.NFTA_SET_ELEM_LIST_SET, name))
+    return message(nl.NFT_MSG_GETSETELEM, nl.NLM_F_DUMP, _INET, name_attr(nl.NFTA_SET_ELEM_LIST_TABLE, table),
+                   name_attr(nl.NFTA_SET_ELEM_LIST_SET, name))
 
 
 def set_state(answer: Message) -> SetState:
@@ -198,7 +183,7 @@ def _elements(kind: int, flags: int, where: tuple[str, str], packed: Iterable[by
 
 @lru_cache(maxsize=1024)
 def _list_head(table: str, name: str) -> bytes:
-    return (_nfgenmsg() + _name(nl.NFTA_SET_ELEM_LIST_TABLE, table) + _name(nl.NFTA_SET_ELEM_LIST_SET, name))
+    return (_INET + name_attr(nl.NFTA_SET_ELEM_LIST_TABLE, table) + name_attr(nl.NFTA_SET_ELEM_LIST_SET, name))
 
 
 def _element(key: bytes, data: bytes = b"") -> bytes:
@@ -216,16 +201,8 @@ def _element_head(key: int, data: int) -> bytes:
 @lru_cache(maxsize=1024)
 def _verdict(verdict: Verdict) -> bytes:
     code = attr(nl.NFTA_VERDICT_CODE, _S32.pack(nl.NFT_GOTO if verdict.chain else nl.NF_ACCEPT))
-    chain = _name(nl.NFTA_VERDICT_CHAIN, verdict.chain) if verdict.chain else b""
+    chain = name_attr(nl.NFTA_VERDICT_CHAIN, verdict.chain) if verdict.chain else b""
     return nested(nl.NFTA_SET_ELEM_DATA, nested(nl.NFTA_DATA_VERDICT, code, chain))
-
-
-def _nfgenmsg(family: int = nl.NFPROTO_INET, resource: int = 0) -> bytes:
-    return _NFGENMSG.pack(family, 0, resource)
-
-
-def _name(kind: int, name: str) -> bytes:
-    return attr(kind, name.encode() + b"\0")
 
 
 def _number(kind: int, value: int) -> bytes:

@@ -10,7 +10,7 @@ Source: net/netfilter/nf_tables_api.c, nfnetlink.c. Numbers in attributes are in
 
 import errno
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flock.errors import IOFailure
@@ -23,6 +23,7 @@ NO_SUBSYSTEM = (errno.EINVAL, errno.EOPNOTSUPP)
 _HEADER_SIZE = 4
 _U32 = struct.Struct(">I")
 _S32 = struct.Struct(">i")
+_NFGENMSG = struct.Struct(">BBH")
 _COMMENT = 0
 """NFTNL_UDATA_RULE_COMMENT (libnftnl, udata.h). Userdata is a list of type and length, a byte each, and value."""
 
@@ -55,24 +56,24 @@ class TableState:
 
 def get_table(family: int, table: str) -> bytes:
     """The request for one table."""
-    return message(nl.NFT_MSG_GETTABLE, 0, _nfgenmsg(family), _name(nl.NFTA_TABLE_NAME, table))
+    return message(nl.NFT_MSG_GETTABLE, 0, nfgenmsg(family), name_attr(nl.NFTA_TABLE_NAME, table))
 
 
 def get_chain(family: int, table: str, chain: str) -> bytes:
     """The request for one chain."""
-    return message(nl.NFT_MSG_GETCHAIN, 0, _nfgenmsg(family), _name(nl.NFTA_CHAIN_TABLE, table),
-                   _name(nl.NFTA_CHAIN_NAME, chain))
+    return message(nl.NFT_MSG_GETCHAIN, 0, nfgenmsg(family), name_attr(nl.NFTA_CHAIN_TABLE, table),
+                   name_attr(nl.NFTA_CHAIN_NAME, chain))
 
 
 def dump_chains(family: int) -> bytes:
     """The request for every chain of a family: the kernel can't pick those of one table."""
-    return message(nl.NFT_MSG_GETCHAIN, nl.NLM_F_DUMP, _nfgenmsg(family))
+    return message(nl.NFT_MSG_GETCHAIN, nl.NLM_F_DUMP, nfgenmsg(family))
 
 
 def dump_rules(family: int, table: str, chain: str | None = None) -> bytes:
     """The request for the rules of one chain, or of all of a table; of what isn't there, none come."""
-    return message(nl.NFT_MSG_GETRULE, nl.NLM_F_DUMP, _nfgenmsg(family), _name(nl.NFTA_RULE_TABLE, table),
-                   *([_name(nl.NFTA_RULE_CHAIN, chain)] if chain is not None else []))
+    return message(nl.NFT_MSG_GETRULE, nl.NLM_F_DUMP, nfgenmsg(family), name_attr(nl.NFTA_RULE_TABLE, table),
+                   *([name_attr(nl.NFTA_RULE_CHAIN, chain)] if chain is not None else []))
 
 
 def rule_chains(rules: Iterable[Message]) -> Iterator[str]:
@@ -81,20 +82,26 @@ def rule_chains(rules: Iterable[Message]) -> Iterator[str]:
         yield text(attributes(rule.body, _HEADER_SIZE).get(nl.NFTA_RULE_CHAIN))
 
 
-def delete_table(family: int, table: str) -> tuple[bytes, int]:
-    """A transaction that removes a table and all in it, and the number of its message that is acknowledged.
-
-    Not the last: before Linux 6.10 the end of a transaction has no ACK.
+def transaction(requests: Sequence[bytes]) -> tuple[bytes, int]:
+    """Requests as one transaction, and the number of the message that is acknowledged: the last but the end, since
+    before Linux 6.10 the end of a transaction has no ACK.
     """
-    batch = (
-        (nl.NFNL_MSG_BATCH_BEGIN, 0, _nfgenmsg(0, nl.NFNL_SUBSYS_NFTABLES)),
-        (nl.NFT_MSG_DELTABLE, nl.NLM_F_ACK, _nfgenmsg(family) + _name(nl.NFTA_TABLE_NAME, table)),
-        (nl.NFNL_MSG_BATCH_END, 0, _nfgenmsg(0, nl.NFNL_SUBSYS_NFTABLES)),
-    )
-    return b"".join(
-        HEADER.pack(16 + len(body), kind, flags | nl.NLM_F_REQUEST, number, 0) + body
-        for number, (kind, flags, body) in enumerate(batch, 1)
-    ), 2
+    data = bytearray(b"".join((
+        message(nl.NFNL_MSG_BATCH_BEGIN, 0, nfgenmsg(0, nl.NFNL_SUBSYS_NFTABLES)), *requests,
+        message(nl.NFNL_MSG_BATCH_END, 0, nfgenmsg(0, nl.NFNL_SUBSYS_NFTABLES)))))
+    offset = count = 0
+    last = len(requests) + 1
+    while offset < len(data):
+        count += 1
+        length, kind, flags, _, port = HEADER.unpack_from(data, offset)
+        HEADER.pack_into(data, offset, length, kind, flags | (nl.NLM_F_ACK if count == last else 0), count, port)
+        offset += length
+    return bytes(data), last
+
+
+def delete_table(family: int, table: str) -> tuple[bytes, int]:
+    """A transaction that removes a table and all in it, and the number of its message that is acknowledged."""
+    return transaction([message(nl.NFT_MSG_DELTABLE, 0, nfgenmsg(family), name_attr(nl.NFTA_TABLE_NAME, table))])
 
 
 def table_state(table: Message, chain: Message | None, rules: Iterable[Message]) -> TableState:
@@ -144,9 +151,11 @@ def _number(form: struct.Struct, value: memoryview | None) -> int:
     return int(form.unpack(value)[0]) if value is not None and len(value) == form.size else 0
 
 
-def _nfgenmsg(family: int, resource: int = 0) -> bytes:
-    return struct.pack(">BBH", family, 0, resource)
+def nfgenmsg(family: int, resource: int = 0) -> bytes:
+    """What follows the header of every message: family, version 0, resource."""
+    return _NFGENMSG.pack(family, 0, resource)
 
 
-def _name(kind: int, name: str) -> bytes:
+def name_attr(kind: int, name: str) -> bytes:
+    """One attribute that holds a name."""
     return attr(kind, name.encode() + b"\0")

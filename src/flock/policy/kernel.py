@@ -26,6 +26,7 @@ from flock.netlink.nftables import (
     dump_rules,
     get_table,
     rule_chains,
+    transaction,
 )
 from flock.netlink.socket import NetlinkError, NetlinkSocket
 from flock.policy.changes import Known
@@ -111,7 +112,7 @@ class PolicyTable:
         """One transaction by netlink; NetlinkError where the kernel refused it, and then nothing was changed."""
         if not requests:
             return
-        data, acknowledged = ns.transaction(requests)
+        data, acknowledged = transaction(requests)
         with self._socket() as sock:
             sock.allow(len(data))
             refused = sock.send(data, acknowledged, _WHAT)
